@@ -1,0 +1,27 @@
+# nibble: `make run` streams a story from the bundled model, `make test` runs the tests.
+# Both install what the build needs first (once), then configure and build as Release.
+BUILD ?= build
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
+CMAKE_FLAGS ?=
+
+.PHONY: run test build deps clean format
+
+build: deps
+	@cmake -S . -B $(BUILD) $(GENERATOR) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@cmake --build $(BUILD) -j $(JOBS)
+
+run: build
+	@$(BUILD)/tools/nibble run
+
+test: build
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+deps:
+	@tools/install-deps.sh
+
+format:
+	@git ls-files '*.h' '*.cpp' '*.inl' '*.cu' '*.cuh' | xargs clang-format -i
+
+clean:
+	@rm -rf $(BUILD) $(BUILD).log

@@ -1,0 +1,56 @@
+// A read-only memory mapping of a whole file, and a file that appears only when it is complete.
+// Both own what they open; both are movable and not copyable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "ggml/base/result.h"
+
+namespace nibble {
+
+class MappedFile {
+  public:
+    // Maps the file; an empty file gives an empty span. Directories and special files are refused.
+    static Result<MappedFile> open(const std::filesystem::path& path);
+
+    MappedFile() = default;
+    MappedFile(MappedFile&& other) noexcept;
+    MappedFile& operator=(MappedFile&& other) noexcept;
+    ~MappedFile();
+
+    std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  private:
+    const std::byte* data_ = nullptr;
+    size_t size_ = 0;
+};
+
+// Reads a whole (small) file: configuration, tokenizer.json, a prompt. `limit` bounds the allocation.
+Result<std::string> read_text_file(const std::filesystem::path& path, size_t limit = size_t{1} << 30);
+
+// Output through a temporary file in the same folder, renamed over the destination by commit().
+// A writer that is destroyed without commit() leaves nothing behind. Append-only.
+class AtomicFile {
+  public:
+    static Result<AtomicFile> create(const std::filesystem::path& destination);
+
+    AtomicFile(AtomicFile&& other) noexcept;
+    AtomicFile& operator=(AtomicFile&&) = delete;
+    ~AtomicFile();
+
+    Result<void> write(std::span<const std::byte> bytes);  // a full disk is an Error with the path
+    uint64_t size() const { return size_; }
+    Result<void> commit();  // flush, sync, rename; the file must not be written to afterwards
+
+  private:
+    AtomicFile() = default;
+    int fd_ = -1;
+    uint64_t size_ = 0;
+    std::filesystem::path destination_, temporary_;
+};
+
+}  // namespace nibble

@@ -1,0 +1,106 @@
+// The table behind info(), find_type() and type_from_id().
+// Formats with a codec come from the list in list.h, the others are stated here by geometry.
+#include "ggml/types/list.h"
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "ggml/base/cat.h"
+#include "ggml/base/checked.h"
+
+namespace nibble {
+namespace {
+
+template <class F>
+void decode_row(const std::byte* src, float* dst, size_t n) {
+    for (size_t i = 0; i < n; i += F::block_len, src += sizeof(typename F::Block)) {
+        typename F::Block b;
+        std::memcpy(&b, src, sizeof b);  // blocks in files have no alignment
+        F::decode(b, dst + i);
+    }
+}
+
+template <class F>
+void encode_row(const float* src, std::byte* dst, size_t n) {
+    for (size_t i = 0; i < n; i += F::block_len, dst += sizeof(typename F::Block)) {
+        typename F::Block b;
+        F::encode(src + i, b);
+        std::memcpy(dst, &b, sizeof b);
+    }
+}
+
+struct Geometry {
+    Type type;
+    std::string_view name;
+    uint32_t block_len, block_bytes;
+};
+
+// Types that files may contain; one that gains a format in list.h takes its row from there.
+constexpr Geometry known[] = {
+    {Type::q4_0, "q4_0", 32, 18},      {Type::q4_1, "q4_1", 32, 20},       {Type::q5_0, "q5_0", 32, 22},
+    {Type::q5_1, "q5_1", 32, 24},      {Type::q8_1, "q8_1", 32, 36},       {Type::q2_k, "q2_k", 256, 84},
+    {Type::q3_k, "q3_k", 256, 110},    {Type::q4_k, "q4_k", 256, 144},     {Type::q5_k, "q5_k", 256, 176},
+    {Type::q6_k, "q6_k", 256, 210},    {Type::q8_k, "q8_k", 256, 292},     {Type::iq2_xxs, "iq2_xxs", 256, 66},
+    {Type::iq2_xs, "iq2_xs", 256, 74}, {Type::iq3_xxs, "iq3_xxs", 256, 98}, {Type::iq1_s, "iq1_s", 256, 50},
+    {Type::iq4_nl, "iq4_nl", 32, 18},  {Type::iq3_s, "iq3_s", 256, 110},   {Type::iq2_s, "iq2_s", 256, 82},
+    {Type::iq4_xs, "iq4_xs", 256, 136}, {Type::i8, "i8", 1, 1},            {Type::i16, "i16", 1, 2},
+    {Type::i32, "i32", 1, 4},          {Type::i64, "i64", 1, 8},           {Type::f64, "f64", 1, 8},
+    {Type::iq1_m, "iq1_m", 256, 56},   {Type::tq1_0, "tq1_0", 256, 54},    {Type::tq2_0, "tq2_0", 256, 66},
+    {Type::mxfp4, "mxfp4", 32, 17},    {Type::nvfp4, "nvfp4", 64, 36},     {Type::q1_0, "q1_0", 128, 18},
+    {Type::q2_0, "q2_0", 64, 18},
+};
+
+std::vector<TypeInfo> build_table() {
+    std::vector<TypeInfo> table;
+    Formats::for_each([&]<class F>() {
+        table.push_back({F::type, F::name, F::block_len, sizeof(typename F::Block), F::dot, decode_row<F>,
+                         encode_row<F>});
+    });
+    for (const Geometry& g : known)
+        if (!visit_format(g.type, []<class F>() {}))
+            table.push_back({g.type, g.name, g.block_len, g.block_bytes, DotClass::none, nullptr, nullptr});
+    return table;
+}
+
+const std::vector<TypeInfo>& table() {
+    static const std::vector<TypeInfo> t = build_table();
+    return t;
+}
+
+const TypeInfo* find(Type type) {
+    for (const TypeInfo& t : table())
+        if (t.type == type) return &t;
+    return nullptr;
+}
+
+}  // namespace
+
+const TypeInfo& info(Type type) { return *find(type); }
+
+std::span<const TypeInfo> all_types() { return table(); }
+
+std::optional<Type> find_type(std::string_view name) {
+    for (const TypeInfo& t : table())
+        if (t.name == name) return t.type;
+    return {};
+}
+
+Result<Type> type_from_id(uint32_t id) {
+    if (find(Type{id})) return Type{id};
+    const bool retired = id == 4 || id == 5 || (id >= 31 && id <= 33) || (id >= 36 && id <= 38);
+    return Error{ErrorCode::unsupported, cat("tensor type ", id),
+                 retired ? "was retired from GGUF" : "is not known",
+                 retired ? "convert the original model again with a current tool"
+                         : "the file may be newer than this program or belong to a fork"};
+}
+
+std::optional<size_t> row_bytes(Type type, int64_t n) {
+    const TypeInfo& t = info(type);
+    size_t bytes = 0;
+    if (n < 0 || n % t.block_len != 0) return {};
+    if (!checked_mul<size_t>(static_cast<size_t>(n) / t.block_len, t.block_bytes, bytes)) return {};
+    return bytes;
+}
+
+}  // namespace nibble

@@ -1,0 +1,34 @@
+// The list of formats: add a header and a name here, and codecs, kernels, tests and CLI names follow.
+// visit_format() is the one bridge from a run-time Type to a compile-time format.
+#pragma once
+
+#include <utility>
+
+#include "ggml/types/q8_0.h"
+#include "ggml/types/real.h"
+
+namespace nibble {
+
+template <class... F>
+struct FormatList {
+    // Calls fn.operator()<Format>() for every format.
+    template <class Fn>
+    static void for_each(Fn&& fn) {
+        (fn.template operator()<F>(), ...);
+    }
+    // Calls fn.operator()<Format>() for the format of this type; false when it is not in the list.
+    template <class Fn>
+    static bool visit(Type type, Fn&& fn) {
+        return ((F::type == type && (fn.template operator()<F>(), true)) || ...);
+    }
+};
+
+// Formats with a codec. Types known only by geometry stand in list.cpp.
+using Formats = FormatList<F32, F16, BF16, Q8_0>;
+
+template <class Fn>
+bool visit_format(Type type, Fn&& fn) {
+    return Formats::visit(type, std::forward<Fn>(fn));
+}
+
+}  // namespace nibble

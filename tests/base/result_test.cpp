@@ -1,0 +1,85 @@
+// Result, NIBBLE_TRY, cat, checked arithmetic, ByteReader and the two file helpers.
+// What every other module leans on.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include <unistd.h>
+
+#include "ggml/base/byte_reader.h"
+#include "ggml/base/checked.h"
+#include "ggml/base/mapped_file.h"
+
+using namespace nibble;
+
+namespace {
+
+Result<int> half(int x) {
+    if (x % 2) return Error{ErrorCode::invalid_argument, "x", cat(x, " is odd"), "give an even number"};
+    return x / 2;
+}
+Result<int> quarter(int x) { return NIBBLE_TRY(half(NIBBLE_TRY(half(x)))); }
+
+std::span<const std::byte> as_bytes(const std::string& s) {
+    return {reinterpret_cast<const std::byte*>(s.data()), s.size()};
+}
+
+}  // namespace
+
+TEST_CASE("NIBBLE_TRY passes values on and errors up") {
+    CHECK(*quarter(12) == 3);
+    REQUIRE(!quarter(6));
+    CHECK(quarter(6).error().message() == "x: 3 is odd (give an even number)");
+}
+
+TEST_CASE("cat writes integers, floats and text without locale") {
+    CHECK(cat("a", 1, ' ', -2L, " ", 0.5, true) == "a1 -2 0.5true");
+}
+
+TEST_CASE("checked arithmetic refuses overflow") {
+    int64_t r = 7;
+    CHECK(!checked_mul<int64_t>(INT64_MAX, 2, r));
+    CHECK(!checked_add<int64_t>(INT64_MAX, 1, r));
+    CHECK(r == 7);
+    CHECK(checked_mul<int64_t>(6, 7, r));
+    CHECK(r == 42);
+}
+
+TEST_CASE("ByteReader never reads past the end and keeps its place on failure") {
+    const std::string data("\x05\0\0\0\x03\0\0\0\0\0\0\0abc", 15);
+    ByteReader r(as_bytes(data), "f");
+    CHECK(*r.read<uint32_t>("n") == 5);
+    CHECK(*r.string("s") == "abc");
+    CHECK(!r.read<uint8_t>("past"));
+    CHECK(r.offset() == 15);
+    const std::string huge("\xff\xff\xff\xff\xff\xff\xff\xff", 8);
+    ByteReader h(as_bytes(huge), "g");
+    CHECK(!h.string("s"));
+}
+
+TEST_CASE("files: missing, folder, empty, atomic writing") {
+    namespace fs = std::filesystem;
+    const fs::path dir = fs::temp_directory_path() / cat("nibble-base-", ::getpid());
+    fs::create_directories(dir);
+    CHECK(MappedFile::open(dir / "none").error().code == ErrorCode::not_found);
+    CHECK(!MappedFile::open(dir));
+    std::ofstream(dir / "empty").close();
+    CHECK(MappedFile::open(dir / "empty")->bytes().empty());
+
+    const std::string text = "hello";
+    {
+        auto f = AtomicFile::create(dir / "out");
+        REQUIRE(f);
+        CHECK(f->write(as_bytes(text)).ok());
+    }
+    CHECK(std::distance(fs::directory_iterator(dir), {}) == 1);  // nothing left without commit
+    auto f = AtomicFile::create(dir / "out");
+    REQUIRE(f);
+    CHECK(f->write(as_bytes(text)).ok());
+    CHECK(f->commit().ok());
+    CHECK(*read_text_file(dir / "out") == "hello");
+    CHECK(!read_text_file(dir / "out", 4));
+    fs::remove_all(dir);
+}
