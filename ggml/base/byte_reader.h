@@ -26,8 +26,7 @@ class ByteReader {
     const std::string& where() const { return where_; }
 
     template <class T>
-        requires std::is_arithmetic_v<T>
-    Result<T> read(std::string_view field) {
+    requires std::is_arithmetic_v<T> Result<T> read(std::string_view field) {
         if (remaining() < sizeof(T)) return truncated(field, sizeof(T));
         T v;
         std::memcpy(&v, bytes_.data() + at_, sizeof v);
@@ -57,8 +56,8 @@ class ByteReader {
   private:
     Error truncated(std::string_view field, size_t need) const {
         return {ErrorCode::corrupt, where_,
-                cat("the file ends inside field '", field, "': ", need, " bytes needed at offset ", at_,
-                    ", ", remaining(), " left"),
+                cat("the file ends inside field '", field, "': ", need, " bytes needed at offset ", at_, ", ",
+                    remaining(), " left"),
                 "the file is incomplete; download or convert it again"};
     }
 

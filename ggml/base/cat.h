@@ -12,8 +12,7 @@ namespace nibble {
 namespace detail {
 inline void append(std::string& s, std::string_view v) { s += v; }
 template <class T>
-    requires(std::integral<T> || std::floating_point<T>)
-void append(std::string& s, T v) {
+requires(std::integral<T> || std::floating_point<T>) void append(std::string& s, T v) {
     if constexpr (std::same_as<T, char>) {
         s += v;
     } else if constexpr (std::same_as<T, bool>) {

@@ -80,9 +80,9 @@ class [[nodiscard]] Result<void> {
 
 // The one macro of the project: early return has no function form. A GCC/Clang statement expression, so it
 // can stand inside an expression:  auto file = NIBBLE_TRY(MappedFile::open(path));
-#define NIBBLE_TRY(...)                                                  \
-    ({                                                                   \
-        auto nibble_result_ = (__VA_ARGS__);                             \
+#define NIBBLE_TRY(...)                                                     \
+    ({                                                                      \
+        auto nibble_result_ = (__VA_ARGS__);                                \
         if (!nibble_result_.ok()) return std::move(nibble_result_).error(); \
-        std::move(nibble_result_).value();                               \
+        std::move(nibble_result_).value();                                  \
     })

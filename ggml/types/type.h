@@ -72,8 +72,8 @@ struct TypeInfo {
     void (*encode)(const float* src, std::byte* dst, size_t n);  // round to nearest, no search
 };
 
-const TypeInfo& info(Type type);             // precondition: the type is in the list
-std::span<const TypeInfo> all_types();       // in the order of the list
+const TypeInfo& info(Type type);        // precondition: the type is in the list
+std::span<const TypeInfo> all_types();  // in the order of the list
 std::optional<Type> find_type(std::string_view name);
 // The type with this GGUF id; retired and unknown ids give an Error that says which.
 Result<Type> type_from_id(uint32_t id);

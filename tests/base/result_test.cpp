@@ -1,11 +1,10 @@
 // Result, NIBBLE_TRY, cat, checked arithmetic, ByteReader and the two file helpers.
 // What every other module leans on.
-#include <doctest/doctest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <vector>
 
+#include <doctest/doctest.h>
 #include <unistd.h>
 
 #include "ggml/base/byte_reader.h"

@@ -1,11 +1,11 @@
 // Codecs of every type in the list: geometry, 16-bit floats exhaustively, exact blocks.
 // Loops over the list, so a new format is covered without an edit here.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <cstring>
 #include <set>
 #include <vector>
+
+#include <doctest/doctest.h>
 
 #include "ggml/types/list.h"
 
@@ -31,14 +31,18 @@ TEST_CASE("f16 and bf16: every value survives a round trip, rounding is to neare
     for (uint32_t h = 0; h < 0x10000; ++h) {
         const auto u = static_cast<uint16_t>(h);
         const float f = f16_to_f32(u), b = bf16_to_f32(u);
-        if (std::isnan(f)) CHECK(std::isnan(f16_to_f32(f32_to_f16(f))));
-        else CHECK(f32_to_f16(f) == u);
-        if (std::isnan(b)) CHECK(std::isnan(bf16_to_f32(f32_to_bf16(b))));
-        else CHECK(f32_to_bf16(b) == u);
+        if (std::isnan(f))
+            CHECK(std::isnan(f16_to_f32(f32_to_f16(f))));
+        else
+            CHECK(f32_to_f16(f) == u);
+        if (std::isnan(b))
+            CHECK(std::isnan(bf16_to_f32(f32_to_bf16(b))));
+        else
+            CHECK(f32_to_bf16(b) == u);
     }
     CHECK(f32_to_f16(65519.996f) == 0x7bff);
     CHECK(f32_to_f16(65520.0f) == 0x7c00);
-    CHECK(f32_to_f16(0x1p-25f) == 0);           // a tie goes to even
+    CHECK(f32_to_f16(0x1p-25f) == 0);  // a tie goes to even
     CHECK(f32_to_f16(0x1.8p-25f) == 1);
     CHECK(f32_to_f16(1.0f + 0x1p-11f) == 0x3c00);
     CHECK(f32_to_bf16(1.0f + 0x1p-8f) == 0x3f80);

@@ -1,0 +1,51 @@
+// A pool of persistent workers that run numbered tasks; the caller takes part.
+// No thread is created per call; waiting spins for a bounded time, then sleeps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace nibble {
+
+// A non-owning reference to a callable, so that a parallel call allocates nothing.
+template <class Signature>
+class FunctionRef;
+template <class R, class... Args>
+class FunctionRef<R(Args...)> {
+  public:
+    template <class F>
+    FunctionRef(const F& f)  // NOLINT: implicit on purpose
+        : object_(&f),
+          call_([](const void* o, Args... args) -> R { return (*static_cast<const F*>(o))(args...); }) {}
+    R operator()(Args... args) const { return call_(object_, args...); }
+
+  private:
+    const void* object_;
+    R (*call_)(const void*, Args...);
+};
+
+class ThreadPool {
+  public:
+    // `n_threads` >= 1 includes the calling thread; 0 chooses from the machine (see default_threads()).
+    explicit ThreadPool(int n_threads);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    int size() const { return n_threads_; }
+
+    // Runs fn(task, worker) for every task in [0, n_tasks); workers take tasks in order as they become free,
+    // 0 <= worker < size(). Returns when all are done, with their writes visible. One caller at a time;
+    // not re-entrant.
+    void run(int64_t n_tasks, FunctionRef<void(int64_t task, int worker)> fn);
+
+    // Physical cores this process may use: affinity mask and container CPU quota respected.
+    static int default_threads();
+
+  private:
+    struct State;
+    int n_threads_;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace nibble

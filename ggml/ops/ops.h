@@ -1,0 +1,142 @@
+// The vocabulary: every op's builder function, parameters and contract. T = tokens of the batch.
+// Implementations (shape rule, cost, reference, test cases) are in ggml/ops/<op>.cpp.
+#pragma once
+
+#include <span>
+
+#include "ggml/program/op.h"
+
+namespace nibble {
+
+enum class Op : uint16_t {
+    embed,
+    norm,
+    matmul,
+    rope_table,
+    rope_store,
+    attention,
+    glu,
+    add,
+    take_rows,
+    copy_pages,
+    count_,
+};
+
+const OpDef& op_def(Op op);
+std::span<const OpDef* const> all_ops();
+
+// ---- embed: out[t] = table[ids[t]] * scale -------------------------------------------------------------
+// ids i32 [T x 1], table any decodable type [vocab x width] -> f32 [T x width].
+// An id outside the table gives a row of zeros (the engine refuses such ids earlier).
+struct EmbedParams {
+    float scale = 1;
+};
+Ref embed(Builder& b, Ref ids, Ref table, EmbedParams p = {});
+
+// ---- norm: RMS norm or layer norm, whole rows or groups of columns (per-head norms) ---------------------
+// For each group g of `group` columns (0: the whole row): y = (x - mean?) / sqrt(mean(x^2) + eps) * weight
+// (+ bias) (+ residual). weight, bias f32 [1 x group]; residual like x. Output f32 like x.
+struct NormParams {
+    float eps = 1e-5f;
+    int32_t group = 0;
+    bool subtract_mean = false;
+};
+Ref norm(Builder& b, Ref x, Ref weight, NormParams p = {}, Ref bias = {}, Ref residual = {});
+
+// ---- matmul: out = x * W^T for one to three matrices that share x, results side by side ------------------
+// W_i [N_i x K] of any type with a codec, x f32 [rows x K] -> f32 [rows x sum N_i]; bias_i f32 [1 x N_i];
+// residual f32 [rows x sum N_i] is added last. Operands in order: x, residual, W_0.., bias_0..
+// Row r of the result depends on row r of x alone, to the last bit, whatever the number of rows.
+struct MatmulParams {
+    int32_t n_weights = 1;
+};
+struct MatmulOpts {
+    Ref residual = {};
+    std::span<const Ref> bias = {};  // empty, or one per weight (each may be absent)
+};
+inline constexpr size_t max_matmul_weights = 3;
+Ref matmul(Builder& b, std::span<const Ref> weights, Ref x, const MatmulOpts& opts = {});
+Ref matmul(Builder& b, Ref weight, Ref x, const MatmulOpts& opts = {});
+
+// ---- rope_table: cosines and sines of a batch, once per step for all layers -----------------------------
+// positions i32 [T x 1], inv_freq f32 [1 x rot/2] -> f32 [T x rot]: pairs (cos, sin) of position * inv_freq,
+// times `magnitude` (yarn and longrope attention factors). Angles are formed in double precision, so that
+// positions beyond 2^24 / 2^17 lose nothing.
+struct RopeTableParams {
+    float magnitude = 1;
+};
+Ref rope_table(Builder& b, Ref positions, Ref inv_freq, RopeTableParams p = {});
+
+// ---- rope_store: rotate queries and keys, store keys and values in the cache ---------------------------
+// q f32 [T x n_heads*head_dim], k f32 [T x n_kv_heads*head_dim], v f32 [T x n_kv_heads*v_head_dim], table
+// from rope_table or absent (no rotation), slots i32 [T x 1] (page * page_size + offset; -1: do not store).
+// Writes the caches (see attention) and returns the rotated q, f32. The first rot_dim columns of each head
+// are rotated, in adjacent pairs (2i, 2i+1) or in halves (i, i + rot_dim/2).
+enum class RopeStyle : uint8_t { adjacent, half };
+struct RopeStoreParams {
+    int32_t n_heads = 1;
+    int32_t n_kv_heads = 1;
+    int32_t head_dim = 0;
+    int32_t v_head_dim = 0;
+    int32_t rot_dim = 0;
+    int32_t page_size = 32;
+    RopeStyle style = RopeStyle::half;
+};
+struct QkvRefs {
+    Ref q, k, v;
+};
+Ref rope_store(Builder& b, QkvRefs qkv, Ref table, Ref slots, Ref k_cache, Ref v_cache,
+               const RopeStoreParams& p);
+
+// ---- attention over the paged cache ----------------------------------------------------------------------
+// Cache layout, per layer, keys and values apart: rows = n_pages * n_kv_heads * page_size, row
+// (page * n_kv_heads + head) * page_size + offset, head_dim columns, type f32/f16/bf16 (or a quantized one).
+// seq_rows i32 [S x 2]: first row and number of rows of each sequence in the batch; positions i32 [T x 1],
+// consecutive within a sequence; page_table i32 [S x max_pages]: page of tokens [i*page_size, ...).
+// Row t at position p attends positions max(0, p - window + 1) .. p (window 0: from 0) of its sequence:
+// scores = scale * q.k, soft-capped as cap * tanh(s / cap) when softcap > 0; softmax; `sinks` f32 [1 x
+// n_heads] adds exp(sink) to the denominator. Query head h reads kv head h / (n_heads / n_kv_heads). Returns
+// f32 [T x n_heads * v_head_dim].
+struct AttentionParams {
+    int32_t n_heads = 1;
+    int32_t n_kv_heads = 1;
+    int32_t head_dim = 0;
+    int32_t v_head_dim = 0;
+    int32_t page_size = 32;
+    int32_t window = 0;
+    float scale = 1;
+    float softcap = 0;
+};
+struct AttentionBatch {
+    Ref seq_rows, positions, page_table;
+};
+Ref attention(Builder& b, Ref q, Ref k_cache, Ref v_cache, const AttentionBatch& batch,
+              const AttentionParams& p, Ref sinks = {});
+
+// ---- glu: gated feed-forward activation ------------------------------------------------------------------
+// x f32 [T x 2F], gate in the first F columns, up in the last -> f32 [T x F] = act(gate) * up.
+enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf, relu };
+struct GluParams {
+    Activation act = Activation::silu;
+};
+Ref glu(Builder& b, Ref gate_up, GluParams p = {});
+
+// ---- add: out = a + scale * b, elementwise; b may have one row, which is then used for every row ----------
+struct AddParams {
+    float scale = 1;
+};
+Ref add(Builder& b, Ref a, Ref c, AddParams p = {});
+
+// ---- take_rows: out[i] = x[rows[i]]; rows i32 [outputs x 1], x f32 ----------------------------------------
+Ref take_rows(Builder& b, Ref x, Ref rows);
+
+// ---- copy_pages: copy-on-write inside a cache
+// --------------------------------------------------------------- pairs i32 [sequences x 2] (from, to); cache
+// as in attention, in place; `page_rows` cache rows per page. Returns nothing; order of pairs is not defined
+// and they must not overlap.
+struct CopyPagesParams {
+    int32_t page_rows = 0;
+};
+void copy_pages(Builder& b, Ref cache, Ref pairs, CopyPagesParams p);
+
+}  // namespace nibble

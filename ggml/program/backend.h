@@ -1,0 +1,77 @@
+// The Backend interface: memory on one device and the execution of bound instructions there.
+// Backends are created in tools/ and passed down; nothing below names a concrete one.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "ggml/base/result.h"
+#include "ggml/program/op.h"
+
+namespace nibble {
+
+struct DeviceInfo {
+    std::string name;         // "cpu", "cuda:0"
+    std::string description;  // for people: processor and instruction set, or the card's name
+    bool host_memory = true;  // its pointers can be dereferenced by the host
+    size_t total_bytes = 0;
+    size_t free_bytes = 0;  // when asked
+};
+
+// Memory on a device, freed when the last owner lets go. Aligned to at least 64 bytes.
+struct Buffer {
+    std::shared_ptr<std::byte> data;
+    size_t size = 0;
+};
+
+// A weight on its device: the tensor as the kernels want it, and the memory it owns (empty when the tensor
+// points into the mapped file).
+struct PlacedWeight {
+    Tensor tensor;
+    Buffer storage;
+};
+
+// How a weight will be used; decides whether packing pays and into what.
+enum class WeightUse : uint8_t { matmul, lookup, vector };
+
+// An instruction with addresses. Row counts that follow the batch are set before each step.
+struct BoundInstr {
+    const Instr* instr = nullptr;
+    std::vector<Tensor> in, out;
+    std::vector<RowDim> in_dims, out_dims;
+    std::span<std::byte> scratch;
+
+    OpArgs args() const { return {in, out, &instr->params}; }
+};
+
+// Sees every instruction as it runs: NaN check, profile, calibration. Tensors are the device's.
+class Observer {
+  public:
+    virtual ~Observer() = default;
+    virtual void before(const BoundInstr&) {}
+    virtual void after(const BoundInstr&) {}
+};
+
+class Backend {
+  public:
+    virtual ~Backend() = default;
+
+    virtual DeviceInfo device() const = 0;
+    virtual Result<Buffer> allocate(size_t bytes, std::string_view purpose) = 0;
+    // Makes a weight available on the device. `host` must stay valid as long as the result.
+    virtual Result<PlacedWeight> place(const Tensor& host, WeightUse use) = 0;
+    virtual Result<void> upload(std::byte* device_dst, std::span<const std::byte> host_src) = 0;
+    virtual Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) = 0;
+
+    // Whether there is a kernel for this instruction; if not, compile() records its expansion instead.
+    // Operands carry types and the largest row counts; data pointers are only set for weights and caches.
+    virtual bool supports(const OpDef& op, const OpArgs& shapes) const = 0;
+    // Scratch the instruction needs at its largest size; it is planned into the arena.
+    virtual size_t scratch_bytes(const OpDef& op, const OpArgs& shapes) const = 0;
+    // Runs the instructions in order and returns when their results may be read.
+    virtual Result<void> run(std::span<BoundInstr> instrs, Observer* observer) = 0;
+};
+
+}  // namespace nibble
