@@ -22,7 +22,9 @@ enum class Op : uint16_t {
     count_,
 };
 
-const OpDef& op_def(Op op);
+// The definitions, one per file; all_ops() is in the order of the enum.
+extern const OpDef embed_op, norm_op, matmul_op, rope_table_op, rope_store_op, attention_op, glu_op, add_op,
+    take_rows_op, copy_pages_op;
 std::span<const OpDef* const> all_ops();
 
 // ---- embed: out[t] = table[ids[t]] * scale -------------------------------------------------------------

@@ -116,7 +116,7 @@ class Builder {
     // Records the first failure (`what` with the numbers) and returns false; used as a check.
     bool require(bool condition, std::string_view what);
 
-    const Value& value(Ref r) const { return values_[static_cast<size_t>(r.id)]; }
+    const Value& value(Ref r) const;  // an absent Ref gives an empty value
     const BatchShape& limits() const { return limits_; }
     bool failed() const { return !error_.what.empty(); }
 

@@ -1,0 +1,136 @@
+// glu, add, take_rows: the ops that work element by element or row by row.
+// Gated units: Shazeer 2020 (arXiv:2002.05202); GELU: Hendrycks & Gimpel 2016 (arXiv:1606.08415).
+#include <cstring>
+#include <numbers>
+
+#include "ggml/ops/common.h"
+
+namespace nibble {
+namespace {
+
+double activate(Activation act, double x) {
+    switch (act) {
+        case Activation::silu:
+            return x / (1 + std::exp(-x));
+        case Activation::gelu_tanh:
+            return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+        case Activation::gelu_erf:
+            return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+        case Activation::relu:
+            return x > 0 || std::isnan(x) ? x : 0;
+    }
+    return x;
+}
+
+void glu_reference(const OpArgs& a) {
+    const Tensor &x = a.in[0], &out = a.out[0];
+    const Activation act = a.params->as<GluParams>().act;
+    for (int64_t r = 0; r < out.rows; ++r)
+        for (int64_t i = 0; i < out.cols; ++i)
+            out.row(r)[i] =
+                static_cast<float>(activate(act, x.row(r)[i]) * static_cast<double>(x.row(r)[out.cols + i]));
+}
+
+void add_reference(const OpArgs& a) {
+    const Tensor &x = a.in[0], &y = a.in[1], &out = a.out[0];
+    const float scale = a.params->as<AddParams>().scale;
+    for (int64_t r = 0; r < out.rows; ++r)
+        for (int64_t i = 0; i < out.cols; ++i)
+            out.row(r)[i] = x.row(r)[i] + scale * y.row(y.rows == 1 ? 0 : r)[i];
+}
+
+void take_rows_reference(const OpArgs& a) {
+    const Tensor &x = a.in[0], &rows = a.in[1], &out = a.out[0];
+    for (int64_t r = 0; r < out.rows; ++r)
+        std::memcpy(out.row(r), x.row(*rows.row<int32_t>(r)), static_cast<size_t>(out.cols) * sizeof(float));
+}
+
+Cost elementwise_cost(const OpArgs& a) {
+    Cost c = operand_traffic(a);
+    c.flops = 2.0 * static_cast<double>(a.out[0].rows * a.out[0].cols);
+    return c;
+}
+
+Cost take_rows_cost(const OpArgs& a) {
+    const double bytes = 4.0 * static_cast<double>(a.out[0].rows * a.out[0].cols);
+    return {0, bytes, bytes};
+}
+
+std::vector<OpCase> glu_cases() {
+    std::vector<OpCase> list;
+    for (const Activation act :
+         {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::relu})
+        for (const int64_t rows : awkward_rows)
+            for (const int64_t width : {1, 37, 768})
+                list.push_back({cat("glu ", static_cast<int>(act), " ", rows, "x", width), token_shape(rows),
+                                1e-11, [=](Builder& b, CaseSink& s) {
+                                    glu(b, s.random_input(b, RowDim::tokens, 2 * width, 4), {act});
+                                }});
+    return list;
+}
+
+std::vector<OpCase> add_cases() {
+    std::vector<OpCase> list;
+    for (const int64_t rows : awkward_rows)
+        for (const int64_t cols : {1, 67})
+            for (const bool vector : {false, true})
+                list.push_back({cat("add ", rows, "x", cols, vector ? " + vector" : ""), token_shape(rows),
+                                1e-13, [=](Builder& b, CaseSink& s) {
+                                    const Ref x = s.random_input(b, RowDim::tokens, cols);
+                                    add(b, x,
+                                        vector ? s.random_weight(b, Type::f32, 1, cols)
+                                               : s.random_input(b, RowDim::tokens, cols),
+                                        {0.5f});
+                                }});
+    return list;
+}
+
+std::vector<OpCase> take_rows_cases() {
+    return {{"take_rows",
+             {6, 3, 1},
+             0,
+             [](Builder& b, CaseSink& s) {
+                 const Ref x = s.random_input(b, RowDim::tokens, 19);
+                 take_rows(b, x, s.int_input(b, RowDim::outputs, 1, {5, 0, 3}));
+             }},
+            {"take_rows of none", {6, 0, 1}, 0, [](Builder& b, CaseSink& s) {
+                 const Ref x = s.random_input(b, RowDim::tokens, 19);
+                 take_rows(b, x, s.int_input(b, RowDim::outputs, 1, {}));
+             }}};
+}
+
+}  // namespace
+
+const OpDef glu_op{
+    static_cast<uint16_t>(Op::glu), "glu", glu_reference, elementwise_cost, nullptr, glu_cases};
+const OpDef add_op{
+    static_cast<uint16_t>(Op::add), "add", add_reference, elementwise_cost, nullptr, add_cases};
+const OpDef take_rows_op{static_cast<uint16_t>(Op::take_rows),
+                         "take_rows",
+                         take_rows_reference,
+                         take_rows_cost,
+                         nullptr,
+                         take_rows_cases};
+
+Ref glu(Builder& b, Ref x, GluParams p) {
+    const Value& v = b.value(x);
+    if (!b.require(x && is_f32(b, x) && v.cols % 2 == 0, cat("glu of ", v.cols, " columns"))) return {};
+    return b.emit(glu_op, {x}, p, {{Type::f32, v.dim, v.rows, v.cols / 2}})[0];
+}
+
+Ref add(Builder& b, Ref x, Ref y, AddParams p) {
+    const Value &v = b.value(x), &w = b.value(y);
+    const bool rows = w.dim == v.dim ? w.rows == v.rows : w.dim == RowDim::fixed && w.rows == 1;
+    if (!b.require(x && y && is_f32(b, x) && is_f32(b, y) && v.cols == w.cols && rows,
+                   cat("adding ", w.cols, " columns to ", v.cols)))
+        return {};
+    return b.emit(add_op, {x, y}, p, {{Type::f32, v.dim, v.rows, v.cols}})[0];
+}
+
+Ref take_rows(Builder& b, Ref x, Ref rows) {
+    if (!b.require(x && is_f32(b, x) && is_i32(b, rows), "take_rows needs f32 rows and i32 indices"))
+        return {};
+    return b.emit(take_rows_op, {x, rows}, {}, {{Type::f32, b.value(rows).dim, 0, b.value(x).cols}})[0];
+}
+
+}  // namespace nibble

@@ -1,0 +1,15 @@
+// The list of all ops: what the sweep test and the backends loop over.
+// A new op adds its line here and in ops.h.
+#include "ggml/ops/ops.h"
+
+namespace nibble {
+
+std::span<const OpDef* const> all_ops() {
+    static constexpr const OpDef* ops[] = {&embed_op,      &norm_op,      &matmul_op, &rope_table_op,
+                                           &rope_store_op, &attention_op, &glu_op,    &add_op,
+                                           &take_rows_op,  &copy_pages_op};
+    static_assert(std::size(ops) == static_cast<size_t>(Op::count_));
+    return ops;
+}
+
+}  // namespace nibble

@@ -1,0 +1,182 @@
+// Runs one op case on a backend with operands in guarded, strided memory.
+// The same seed gives the same operands, so that two backends can be compared value by value.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "ggml/ops/ops.h"
+#include "ggml/program/runner.h"
+
+namespace nibble {
+
+inline constexpr std::byte sentinel{0xA5};
+
+// Rows with a gap of sentinel bytes behind each of them and behind the last.
+struct GuardedRows {
+    std::vector<std::byte> memory;
+    Tensor tensor;
+
+    static GuardedRows make(Type type, int64_t rows, int64_t cols, int64_t gap) {
+        GuardedRows g;
+        const auto row = static_cast<int64_t>(*row_bytes(type, cols));
+        const int64_t stride = row + gap;
+        g.memory.assign(static_cast<size_t>(64 + rows * stride + 64), sentinel);
+        const auto address = reinterpret_cast<uintptr_t>(g.memory.data());
+        std::byte* data = g.memory.data() + (64 - address % 64) % 64;
+        g.tensor = {data, rows, cols, stride, type, Layout::rows};
+        return g;
+    }
+    // True when no byte outside the rows has been written.
+    bool intact() const {
+        const auto row = static_cast<int64_t>(*row_bytes(tensor.type, tensor.cols));
+        const std::byte *p = memory.data(), *end = p + memory.size();
+        for (; p != end; ++p) {
+            const int64_t at = p - tensor.data;
+            const bool inside = at >= 0 && at < tensor.rows * tensor.stride && at % tensor.stride < row;
+            if (!inside && *p != sentinel) return false;
+        }
+        return true;
+    }
+    std::vector<float> floats() const {
+        std::vector<float> v(static_cast<size_t>(tensor.rows * tensor.cols));
+        for (int64_t r = 0; r < tensor.rows; ++r)
+            info(tensor.type)
+                .decode(tensor.data + r * tensor.stride, v.data() + r * tensor.cols,
+                        static_cast<size_t>(tensor.cols));
+        return v;
+    }
+};
+
+class Operands : public CaseSink {
+  public:
+    Operands(const StepShape& shape, uint32_t seed) : shape_(shape), random_(seed) {}
+
+    Ref random_weight(Builder& b, Type type, int64_t rows, int64_t cols, float scale) override {
+        return b.weight(filled(type, rows, cols, scale, 0), "w");
+    }
+    Ref random_cache(Builder& b, Type type, int64_t rows, int64_t cols) override {
+        const Tensor t = filled(type, rows, cols, 1, 0);
+        caches_.push_back(storage_.size() - 1);
+        return b.cache(t, "cache");
+    }
+    Ref random_input(Builder& b, RowDim dim, int64_t cols, float scale) override {
+        const Tensor t = filled(Type::f32, shape_.rows(dim, 1), cols, scale, 64);
+        return remember(b.input("x", Type::f32, dim, cols, 1), t);
+    }
+    Ref int_input(Builder& b, RowDim dim, int64_t cols, std::vector<int32_t> values) override {
+        storage_.push_back(GuardedRows::make(Type::i32, shape_.rows(dim, 1), cols, 0));
+        const Tensor t = storage_.back().tensor;
+        std::memcpy(t.data, values.data(), values.size() * sizeof(int32_t));
+        return remember(b.input("i", Type::i32, dim, cols, 1), t);
+    }
+
+    Tensor input(Ref r) const { return inputs_.at(r.id); }
+    const std::vector<size_t>& caches() const { return caches_; }
+    const GuardedRows& storage(size_t i) const { return storage_[i]; }
+    bool intact() const {
+        for (const GuardedRows& g : storage_)
+            if (!g.intact()) return false;
+        return true;
+    }
+
+  private:
+    Tensor filled(Type type, int64_t rows, int64_t cols, float scale, int64_t gap) {
+        storage_.push_back(GuardedRows::make(type, rows, cols, gap));
+        const Tensor t = storage_.back().tensor;
+        std::normal_distribution<float> normal(0, scale);
+        std::vector<float> row(static_cast<size_t>(cols));
+        for (int64_t r = 0; r < rows; ++r) {
+            for (float& x : row) x = normal(random_);
+            info(type).encode(row.data(), t.data + r * t.stride, row.size());
+        }
+        return t;
+    }
+    Ref remember(Ref r, const Tensor& t) {
+        inputs_[r.id] = t;
+        return r;
+    }
+
+    StepShape shape_;
+    std::mt19937 random_;
+    std::deque<GuardedRows> storage_;
+    std::map<int32_t, Tensor> inputs_;
+    std::vector<size_t> caches_;
+};
+
+// One op case, bound to memory, ready to run on one backend.
+class CaseRun {
+  public:
+    CaseRun(const OpCase& c, Backend& backend, uint32_t seed) : operands_(c.shape, seed), backend_(backend) {
+        Builder b({std::max<int64_t>(1, c.shape.tokens), std::max<int64_t>(1, c.shape.outputs),
+                   std::max<int64_t>(1, c.shape.sequences)});
+        c.record(b, operands_);
+        Backend* const list[] = {&backend};
+        auto p = compile(std::move(b), {}, list);
+        if (!p) {
+            error = p.error().message();
+            return;
+        }
+        program_ = std::move(*p);
+        for (size_t i = 0; i < program_.instrs.size(); ++i) bind(i, c.shape);
+    }
+
+    // Runs every instruction (more than one after an expansion). Empty on success.
+    std::string run() {
+        if (!error.empty()) return error;
+        auto r = backend_.run(bound_, nullptr);
+        return r ? "" : r.error().message();
+    }
+    // Everything the case wrote: outputs of the last instruction and caches.
+    std::vector<float> results() const {
+        std::vector<float> all;
+        const auto append = [&](const std::vector<float>& v) { all.insert(all.end(), v.begin(), v.end()); };
+        for (const Ref r : program_.instrs.back().out) append(temps_.at(r.id).floats());
+        for (const size_t i : operands_.caches()) append(operands_.storage(i).floats());
+        return all;
+    }
+    bool intact() const {
+        for (const auto& [id, g] : temps_)
+            if (!g.intact()) return false;
+        return operands_.intact();
+    }
+    std::vector<BoundInstr>& bound() { return bound_; }
+    size_t instructions() const { return program_.instrs.size(); }
+    std::string error;
+
+  private:
+    void bind(size_t i, const StepShape& shape) {
+        const Instr& instr = program_.instrs[i];
+        BoundInstr b;
+        b.instr = &instr;
+        for (const Ref r : instr.in) b.in.push_back(operand(r, shape));
+        for (const Ref r : instr.out) b.out.push_back(operand(r, shape));
+        b.in_dims.resize(b.in.size());
+        b.out_dims.resize(b.out.size());
+        scratch_.emplace_back(program_.scratch[i] + 64);
+        std::byte* p = scratch_.back().data();
+        b.scratch = {p + (64 - reinterpret_cast<uintptr_t>(p) % 64) % 64, program_.scratch[i]};
+        bound_.push_back(std::move(b));
+    }
+    Tensor operand(Ref r, const StepShape& shape) {
+        if (!r) return {};
+        const Value& v = program_.values[static_cast<size_t>(r.id)];
+        if (v.kind == ValueKind::input) return operands_.input(r);
+        if (v.kind != ValueKind::temp) return v.bound;
+        auto [at, fresh] = temps_.try_emplace(r.id);
+        if (fresh) at->second = GuardedRows::make(v.type, shape.rows(v.dim, v.rows), v.cols, 64);
+        return at->second.tensor;
+    }
+
+    Operands operands_;
+    Backend& backend_;
+    Program program_;
+    std::map<int32_t, GuardedRows> temps_;
+    std::deque<std::vector<std::byte>> scratch_;
+    std::vector<BoundInstr> bound_;
+};
+
+}  // namespace nibble

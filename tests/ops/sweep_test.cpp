@@ -1,0 +1,102 @@
+// The sweep: every op x type x awkward shape on every backend, ISA and thread count, against the reference.
+// Ops and cases come from the ops' own lists, so a new one is tested without an edit here.
+#include <memory>
+
+#include <doctest/doctest.h>
+
+#include "ggml/ops/reference_backend.h"
+#include "tests/nmse.h"
+#include "tests/ops/backends.h"
+#include "tests/ops/harness.h"
+
+using namespace nibble;
+
+namespace {
+
+constexpr uint32_t seed = 20261120;
+
+// Cuts every per-token operand of a bound instruction down to row r.
+BoundInstr only_row(const BoundInstr& b, const std::vector<Tensor>& whole_out, int64_t r, int64_t rows) {
+    BoundInstr one = b;
+    for (size_t i = 0; i < one.in.size(); ++i) {
+        Tensor& t = one.in[i];
+        if (!t || t.rows != rows || b.in_dims[i] != RowDim::tokens) continue;
+        t.data += r * t.stride;
+        t.rows = 1;
+    }
+    for (size_t i = 0; i < one.out.size(); ++i) {
+        one.out[i].data += r * whole_out[i].stride;
+        one.out[i].rows = 1;
+    }
+    return one;
+}
+
+}  // namespace
+
+TEST_CASE("nmse measures what it says") {
+    const float a[] = {3, 4}, b[] = {3, 5}, z[] = {0, 0}, nan[] = {NAN, 4};
+    CHECK(nmse(a, b) == doctest::Approx(1.0 / 25));
+    CHECK(nmse(a, a) == 0);
+    CHECK(nmse(z, z) == 0);
+    CHECK(std::isinf(nmse(z, a)));
+    CHECK(std::isinf(nmse(a, nan)));
+    CHECK(std::isinf(nmse(a, std::span(a, 1))));
+}
+
+TEST_CASE("every op on every backend equals the reference") {
+    MESSAGE("seed " << seed);
+    ReferenceBackend reference;
+    int n = 0;
+    for (const TestBackend& tested : test_backends()) {
+        INFO("backend " << tested.name);
+        for (const OpDef* op : all_ops())
+            for (const OpCase& c : op->cases()) {
+                INFO(c.label);
+                CaseRun expected(c, reference, seed), actual(c, *tested.backend, seed);
+                REQUIRE(expected.run() == "");
+                REQUIRE(actual.run() == "");
+                const double error = nmse(expected.results(), actual.results());
+                CHECK_MESSAGE(error <= c.tolerance, "error " << error << " tolerance " << c.tolerance);
+                CHECK_MESSAGE(actual.intact(), "a sentinel was overwritten");
+                ++n;
+            }
+    }
+    CHECK(n > 300);
+}
+
+TEST_CASE("results do not depend on the number of threads, to the last bit") {
+    const auto pairs = thread_pairs();
+    for (const auto& [one, many] : pairs) {
+        INFO(one.name << " against " << many.name);
+        for (const OpDef* op : all_ops())
+            for (const OpCase& c : op->cases()) {
+                CaseRun a(c, *one.backend, seed), b(c, *many.backend, seed);
+                REQUIRE(a.run() == "");
+                REQUIRE(b.run() == "");
+                const auto x = a.results(), y = b.results();
+                CHECK_MESSAGE(std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0, c.label);
+            }
+    }
+}
+
+TEST_CASE("each row of a batch is bit-equal to the row alone") {
+    for (const TestBackend& tested : test_backends()) {
+        INFO("backend " << tested.name);
+        for (const OpDef* op : {&matmul_op, &norm_op, &glu_op})
+            for (const OpCase& c : op->cases()) {
+                INFO(c.label);
+                CaseRun batch(c, *tested.backend, seed), alone(c, *tested.backend, seed);
+                REQUIRE(batch.run() == "");
+                const BoundInstr whole = alone.bound()[0];
+                for (int64_t r = 0; r < c.shape.tokens; ++r) {
+                    BoundInstr b = whole;
+                    for (size_t i = 0; i < b.in.size(); ++i)
+                        b.in_dims[i] = i < 2 || op == &norm_op ? RowDim::tokens : RowDim::fixed;
+                    BoundInstr one = only_row(b, whole.out, r, c.shape.tokens);
+                    REQUIRE(tested.backend->run({&one, 1}, nullptr).ok());
+                }
+                const auto x = batch.results(), y = alone.results();
+                CHECK(std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);
+            }
+    }
+}
