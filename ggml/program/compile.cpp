@@ -208,7 +208,7 @@ Result<Program> compile(Builder&& builder, const Placement& placement, std::span
 
 std::vector<DeviceFootprint> Program::footprint() const {
     std::vector<DeviceFootprint> f(arena_bytes.size());
-    std::set<std::pair<size_t, const std::byte*>> counted;  // tied weights and shared caches count once
+    std::set<std::pair<int32_t, const void*>> counted;  // tied weights and shared caches count once
     for (const Instr& i : instrs) {
         DeviceFootprint& d = f[static_cast<size_t>(i.device)];
         for (const Ref r : i.in) {
@@ -216,7 +216,8 @@ std::vector<DeviceFootprint> Program::footprint() const {
             const Value& v = values[static_cast<size_t>(r.id)];
             const bool cache = v.kind == ValueKind::cache;
             if (!cache && v.kind != ValueKind::weight) continue;
-            if (!counted.insert({static_cast<size_t>(i.device), v.bound.data}).second) continue;
+            const void* identity = v.bound ? static_cast<const void*>(v.bound.data) : &v;
+            if (!counted.insert({i.device, identity}).second) continue;
             (cache ? d.cache : d.weights) += static_cast<size_t>(v.bound.rows * v.bound.stride);
         }
     }

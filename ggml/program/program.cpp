@@ -36,21 +36,22 @@ Ref Builder::input(std::string name, Type type, RowDim dim, int64_t cols, int64_
 }
 
 Ref Builder::weight(const Tensor& tensor, std::string name) {
-    if (!tensor) return {};
+    return tensor ? bound(ValueKind::weight, tensor, std::move(name)) : Ref{};
+}
+
+Ref Builder::cache(const Tensor& tensor, std::string name) {
+    return bound(ValueKind::cache, tensor, std::move(name));
+}
+
+Ref Builder::bound(ValueKind kind, const Tensor& tensor, std::string name) {
     Value v;
-    v.kind = ValueKind::weight;
+    v.kind = kind;
     v.type = tensor.type;
     v.rows = tensor.rows;
     v.cols = tensor.cols;
     v.name = std::move(name);
     v.bound = tensor;
     return add(std::move(v));
-}
-
-Ref Builder::cache(const Tensor& tensor, std::string name) {
-    const Ref r = weight(tensor, std::move(name));
-    if (r) values_[static_cast<size_t>(r.id)].kind = ValueKind::cache;
-    return r;
 }
 
 Ref Builder::columns(Ref x, int64_t first, int64_t count) {

@@ -99,8 +99,8 @@ class Builder {
     explicit Builder(const BatchShape& limits) : limits_(limits) {}
 
     Ref input(std::string name, Type type, RowDim dim, int64_t cols, int64_t fixed_rows = 0);
-    Ref weight(const Tensor& tensor, std::string name);
-    Ref cache(const Tensor& tensor, std::string name);
+    Ref weight(const Tensor& tensor, std::string name);  // absent when the tensor is
+    Ref cache(const Tensor& tensor, std::string name);   // without memory: for a footprint, not for running
     Ref columns(Ref x, int64_t first, int64_t count);  // a view; `first` and `count` whole blocks
     void mark_output(Ref x, std::string name);         // keeps a temp readable after the step
 
@@ -123,6 +123,7 @@ class Builder {
   private:
     friend class Compiler;
     Ref add(Value v);
+    Ref bound(ValueKind kind, const Tensor& tensor, std::string name);
     int64_t limit(RowDim dim, int64_t fixed) const;
 
     BatchShape limits_;

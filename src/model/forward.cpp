@@ -1,0 +1,110 @@
+// The forward description shared by all architectures, and the weights as the blocks ask for them.
+// x [tokens x n_embd] is the residual stream, always f32.
+#include "src/model/forward.h"
+
+#include "ggml/base/cat.h"
+
+namespace nibble {
+
+std::string io::slots(int32_t group) { return cat("slots.", group); }
+std::string io::page_table(int32_t group) { return cat("page_table.", group); }
+
+Forward::Forward(Builder& b, const ModelSpec& spec, WeightStore& weights, const KvTensors& kv)
+    : b_(b), spec_(spec), weights_(weights), kv_(kv) {}
+
+std::string Forward::full_name(std::string_view name) const {
+    const bool in_layer = layer() >= 0 && layer() < static_cast<int32_t>(spec_.layers.size());
+    return in_layer ? cat("blk.", layer(), ".", name) : std::string(name);
+}
+
+void Forward::label(std::string_view what) { b_.label(full_name(what)); }
+
+bool Forward::has(std::string_view name) {
+    const auto t = weights_.get(full_name(name), WeightUse::matmul);
+    return !t || bool(*t);  // an unusable one is there: asking for it again reports why
+}
+
+Ref Forward::weight(std::string_view name, int64_t rows, int64_t cols, WeightUse use, bool required) {
+    const std::string full = full_name(name);
+    auto t = weights_.get(full, use);
+    if (!t) {
+        if (error_.what.empty()) error_ = t.error();
+        return {};
+    }
+    if (!*t) {
+        b_.require(!required, cat("tensor '", full, "' is missing"));
+        return {};
+    }
+    if (!b_.require(t->rows == rows && t->cols == cols,
+                    cat("tensor '", full, "' is ", t->rows, " x ", t->cols, " but the hyperparameters say ",
+                        rows, " x ", cols)))
+        return {};
+    return b_.weight(*t, full);
+}
+
+Ref Forward::norm(Ref x, std::string_view name) {
+    label(name);
+    const int64_t width = b_.value(x).cols;
+    const NormParams p{spec_.norm_eps, 0, false};
+    return nibble::norm(b_, x, vector(cat(name, ".weight"), width), p,
+                        optional_vector(cat(name, ".bias"), width));
+}
+
+AttentionBatch Forward::attention_batch(int32_t group) const {
+    return {seq_rows_, positions_, page_tables_[static_cast<size_t>(group)]};
+}
+
+Ref Forward::keep_output_rows(Ref x) {
+    return layer() + 1 == static_cast<int32_t>(spec_.layers.size()) ? take_rows(b_, x, out_rows_) : x;
+}
+
+void Forward::inputs() {
+    tokens_ = b_.input(std::string(io::tokens), Type::i32, RowDim::tokens, 1);
+    positions_ = b_.input(std::string(io::positions), Type::i32, RowDim::tokens, 1);
+    seq_rows_ = b_.input(std::string(io::seq_rows), Type::i32, RowDim::sequences, 2);
+    out_rows_ = b_.input(std::string(io::out_rows), Type::i32, RowDim::outputs, 1);
+    for (int32_t g = 0; g < static_cast<int32_t>(spec_.kv_groups.size()); ++g) {
+        slots_.push_back(b_.input(io::slots(g), Type::i32, RowDim::tokens, 1));
+        page_tables_.push_back(b_.input(io::page_table(g), Type::i32, RowDim::sequences, kv_.max_pages));
+    }
+    for (const RopeSpec& r : spec_.ropes) {
+        Tensor t;
+        t.rows = 1;
+        t.cols = static_cast<int64_t>(r.inv_freq.size());
+        t.stride = t.cols * static_cast<int64_t>(sizeof(float));
+        t.data = reinterpret_cast<std::byte*>(const_cast<float*>(r.inv_freq.data()));
+        ropes_.push_back(rope_table(b_, positions_, b_.weight(t, "inv_freq"), {r.magnitude}));
+    }
+}
+
+void Forward::record() {
+    const auto n_layers = static_cast<int32_t>(spec_.layers.size());
+    b_.at(-1, "embed");
+    inputs();
+    Ref x = embed(b_, tokens_, table("token_embd.weight", spec_.n_vocab, spec_.n_embd), {spec_.embed_scale});
+    for (int32_t i = 0; i < n_layers; ++i) {
+        b_.at(i);
+        const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
+        x = attention_block(*this, std::get<AttentionSpec>(layer.mixer), x);
+        x = dense_ffn_block(*this, std::get<DenseFfnSpec>(layer.ffn), x);
+    }
+    b_.at(n_layers);
+    x = norm(x, "output_norm");
+    label("output");
+    const bool tied = !has("output.weight");
+    const Ref logits =
+        matmul(b_, matrix(tied ? "token_embd.weight" : "output.weight", spec_.n_vocab, spec_.n_embd), x);
+    b_.mark_output(logits, std::string(io::logits));
+}
+
+Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
+                               const BatchShape& limits, const Placement& placement,
+                               std::span<Backend* const> backends) {
+    Builder b(limits);
+    Forward f(b, spec, weights, kv);
+    f.record();
+    if (!f.error().what.empty()) return f.error();
+    return compile(std::move(b), placement, backends);
+}
+
+}  // namespace nibble

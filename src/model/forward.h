@@ -1,0 +1,90 @@
+// The forward pass, written once for every architecture as straight-line code over a Builder.
+// Blocks (src/model/blocks) record one mixer or feed-forward each through the Forward context.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "src/model/spec.h"
+#include "src/model/weights.h"
+
+namespace nibble {
+
+// Keys and values of each layer, laid out as attention (ggml/ops/ops.h) wants them.
+struct KvTensors {
+    std::vector<Tensor> k, v;
+    int32_t page_size = 32;
+    int64_t max_pages = 0;  // columns of the page table: pages of the longest sequence
+};
+
+// Names of the program's inputs (all i32) and output. Slots and page tables exist once per KV group.
+namespace io {
+inline constexpr std::string_view tokens = "tokens", positions = "positions", seq_rows = "seq_rows",
+                                  out_rows = "out_rows", logits = "logits";
+std::string slots(int32_t group);
+std::string page_table(int32_t group);
+}  // namespace io
+
+// What the blocks see while recording.
+class Forward {
+  public:
+    Forward(Builder& b, const ModelSpec& spec, WeightStore& weights, const KvTensors& kv);
+
+    // Records everything; failures stick to the builder and to error().
+    void record();
+    const Error& error() const { return error_; }
+
+    Builder& builder() { return b_; }
+    const ModelSpec& spec() const { return spec_; }
+    const KvTensors& kv() const { return kv_; }
+    int32_t layer() const { return b_.layer(); }
+    void label(std::string_view what);  // names the next instructions "blk.<layer>.<what>"
+
+    // Weights of the current layer ("attn_q.weight" -> "blk.3.attn_q.weight") or of the model outside layers.
+    // The shape is checked against the file; a required one that is missing is an Error with its name.
+    Ref matrix(std::string_view name, int64_t rows, int64_t cols) {
+        return weight(name, rows, cols, WeightUse::matmul, true);
+    }
+    Ref table(std::string_view name, int64_t rows, int64_t cols) {
+        return weight(name, rows, cols, WeightUse::lookup, true);
+    }
+    Ref vector(std::string_view name, int64_t cols) { return weight(name, 1, cols, WeightUse::vector, true); }
+    Ref optional_vector(std::string_view name, int64_t cols) {
+        return weight(name, 1, cols, WeightUse::vector, false);
+    }
+    bool has(std::string_view name);
+
+    Ref rope(int32_t index) const { return index < 0 ? Ref{} : ropes_[static_cast<size_t>(index)]; }
+    Ref slots(int32_t group) const { return slots_[static_cast<size_t>(group)]; }
+    AttentionBatch attention_batch(int32_t group) const;
+    Ref norm(Ref x, std::string_view name);  // "<name>.weight" and, if present, "<name>.bias"
+
+    // In the last layer only the rows whose logits are wanted go on; elsewhere the value itself.
+    Ref keep_output_rows(Ref x);
+
+  private:
+    Ref weight(std::string_view name, int64_t rows, int64_t cols, WeightUse use, bool required);
+    std::string full_name(std::string_view name) const;
+    void inputs();
+
+    Builder& b_;
+    const ModelSpec& spec_;
+    WeightStore& weights_;
+    const KvTensors& kv_;
+    Error error_;
+    Ref tokens_, positions_, seq_rows_, out_rows_;
+    std::vector<Ref> slots_, page_tables_, ropes_;
+};
+
+// Records the forward pass and compiles it. Before the weights are placed this is a dry run that checks every
+// tensor's name and shape and yields the footprint.
+Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
+                               const BatchShape& limits, const Placement& placement,
+                               std::span<Backend* const> backends);
+
+// Blocks: each takes the residual stream and returns it with its contribution added.
+Ref attention_block(Forward& f, const AttentionSpec& a, Ref x);
+Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x);
+
+}  // namespace nibble

@@ -1,0 +1,139 @@
+// Fields: reading GGUF metadata and config.json, writing GGUF metadata.
+// The first failure sticks, so that a list of fields reads as a plain list.
+#include "src/model/hyper.h"
+
+#include <cmath>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+#include "ggml/base/cat.h"
+
+namespace nibble {
+
+Fields Fields::reading(const TensorFile& file, std::string prefix) {
+    Fields f;
+    f.source_ = file.kind() == TensorFile::Kind::hf ? Source::hf : Source::gguf;
+    f.file_ = &file;
+    f.prefix_ = std::move(prefix);
+    f.where_ = f.from_hf() ? (file.path() / "config.json").string() : file.path().string();
+    return f;
+}
+
+Fields Fields::writing(Metadata& out, std::string prefix) {
+    Fields f;
+    f.source_ = Source::write;
+    f.out_ = &out;
+    f.prefix_ = std::move(prefix);
+    return f;
+}
+
+void Fields::fail(Error error) {
+    if (error_.what.empty()) error_ = std::move(error);
+}
+
+Result<void> Fields::result() const {
+    if (!error_.what.empty()) return error_;
+    return {};
+}
+
+// The first alternative of the path that is present and not null.
+const nlohmann::json* Fields::json(std::string_view path) const {
+    while (!path.empty()) {
+        const size_t bar = path.find('|');
+        std::string_view one = path.substr(0, bar);
+        const nlohmann::json* at = &file_->config();
+        while (at && !one.empty()) {
+            const size_t dot = one.find('.');
+            const std::string key(one.substr(0, dot));
+            const auto it = at->is_object() ? at->find(key) : at->end();
+            at = at->is_object() && it != at->end() && !it->is_null() ? &*it : nullptr;
+            one = dot == std::string_view::npos ? std::string_view{} : one.substr(dot + 1);
+        }
+        if (at) return at;
+        path = bar == std::string_view::npos ? std::string_view{} : path.substr(bar + 1);
+    }
+    return nullptr;
+}
+
+namespace {
+
+// A JSON value as a T, or nothing when it is of another kind or out of range.
+template <class T>
+std::optional<T> from_json(const nlohmann::json& j) {
+    if constexpr (std::same_as<T, uint32_t>) {
+        if (j.is_number_unsigned() && j.get<uint64_t>() <= std::numeric_limits<uint32_t>::max())
+            return static_cast<uint32_t>(j.get<uint64_t>());
+    } else if constexpr (std::same_as<T, float>) {
+        if (j.is_number()) return j.get<float>();
+    } else if constexpr (std::same_as<T, bool>) {
+        if (j.is_boolean()) return j.get<bool>();
+    } else {
+        if (j.is_string()) return j.get<std::string>();
+    }
+    return {};
+}
+
+}  // namespace
+
+// Stored: the type that Metadata keeps and returns for a T.
+template <class Stored, class T>
+void Fields::exchange(std::string_view gguf, std::string_view hf, T& value, bool required) {
+    if (source_ == Source::write) {
+        if (!gguf.empty()) out_->set(cat(prefix_, ".", gguf), value);
+        return;
+    }
+    if (source_ == Source::hf) {
+        const nlohmann::json* j = hf.empty() ? nullptr : json(hf);
+        if (!j) {
+            if (required && !hf.empty())
+                fail({ErrorCode::corrupt, where_, cat("field '", hf, "' is missing"), "the model needs it"});
+            return;
+        }
+        if (const auto v = from_json<T>(*j))
+            value = *v;
+        else
+            fail({ErrorCode::corrupt, where_,
+                  cat("field '", hf, "' has the unusable value ", j->dump().substr(0, 60)), ""});
+        return;
+    }
+    if (gguf.empty()) return;
+    const std::string key = cat(prefix_, ".", gguf);
+    if (!required && !file_->metadata().contains(key)) return;
+    auto v = file_->metadata().require<Stored>(key);
+    if (v)
+        value = T(*v);
+    else
+        fail(v.error());
+}
+
+void Fields::field(std::string_view gguf, std::string_view hf, uint32_t& value, bool required) {
+    exchange<uint32_t>(gguf, hf, value, required);
+}
+void Fields::field(std::string_view gguf, std::string_view hf, float& value, bool required) {
+    exchange<float>(gguf, hf, value, required);
+    if (!std::isfinite(value))
+        fail({ErrorCode::corrupt, where_, cat("field '", gguf, "' is not a finite number"), ""});
+}
+void Fields::field(std::string_view gguf, std::string_view hf, bool& value, bool required) {
+    exchange<bool>(gguf, hf, value, required);
+}
+void Fields::field(std::string_view gguf, std::string_view hf, std::string& value, bool required) {
+    exchange<std::string_view>(gguf, hf, value, required);
+}
+
+void Fields::expect(std::string_view hf, std::initializer_list<std::string_view> allowed) {
+    if (source_ != Source::hf) return;
+    const nlohmann::json* j = json(hf);
+    if (!j) return;
+    const std::string text = j->is_string() ? j->get<std::string>() : j->dump();
+    std::string list;
+    for (const std::string_view a : allowed) {
+        if (text == a) return;
+        list += cat(list.empty() ? "" : ", ", a);
+    }
+    fail({ErrorCode::unsupported, where_, cat("field '", hf, "' asks for ", text.substr(0, 60)),
+          cat("this architecture is implemented for ", list)});
+}
+
+}  // namespace nibble

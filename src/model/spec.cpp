@@ -1,0 +1,26 @@
+// What a ModelSpec says about its cache.
+// Plain arithmetic; the tensors are made by the engine.
+#include "src/model/spec.h"
+
+namespace nibble {
+
+std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
+    std::vector<KvLayer> layers;
+    for (const LayerSpec& l : spec.layers) {
+        const auto& a = std::get<AttentionSpec>(l.mixer);
+        layers.push_back({a.n_kv_heads, a.head_dim, a.v_head_dim, a.kv_group});
+    }
+    return layers;
+}
+
+std::optional<size_t> kv_bytes_per_token(const ModelSpec& spec, Type k_type, Type v_type) {
+    size_t bytes = 0;
+    for (const KvLayer& l : kv_layers(spec)) {
+        const auto k = row_bytes(k_type, l.k_dim), v = row_bytes(v_type, l.v_dim);
+        if (!k || !v) return {};
+        bytes += static_cast<size_t>(l.n_kv_heads) * (*k + *v);
+    }
+    return bytes;
+}
+
+}  // namespace nibble

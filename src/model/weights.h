@@ -1,0 +1,46 @@
+// WeightStore: a model's tensors by canonical name, first as views into the file, then placed on devices.
+// Vectors (norms, biases) become f32 when they are first asked for; matrices keep their type.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ggml/program/runner.h"
+#include "src/model/architecture.h"
+
+namespace nibble {
+
+class WeightStore {
+  public:
+    // The map and the file behind it must outlive the store.
+    explicit WeightStore(const TensorMap& tensors) : tensors_(&tensors) {}
+
+    // The tensor as it is now (host view, or placed); empty when the model has none of this name.
+    // Asking is what marks a tensor as used, and how.
+    Result<Tensor> get(const std::string& name, WeightUse use);
+
+    // Moves every tensor asked for so far to the device of its layer.
+    Result<void> place(const Placement& placement, std::span<Backend* const> backends);
+
+    // A tensor of the file that nothing asked for: the model has a feature that is not implemented.
+    std::optional<std::string> unused(std::span<const std::string_view> ignored) const;
+
+  private:
+    struct Entry {
+        Tensor tensor;
+        Buffer storage;
+    };
+    Result<Tensor> host_view(const TensorInfo& info, WeightUse use);
+
+    const TensorMap* tensors_;
+    std::map<std::pair<std::string, WeightUse>, Entry> used_;
+    std::deque<std::vector<float>> vectors_;  // converted ones; a deque so that views stay valid
+};
+
+// The layer in "blk.<n>....", -1 for the embedding side, `n_layers` for the output side.
+int32_t layer_of(std::string_view name, int32_t n_layers);
+
+}  // namespace nibble
