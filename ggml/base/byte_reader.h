@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "ggml/base/cat.h"
 #include "ggml/base/result.h"
@@ -46,6 +47,22 @@ class ByteReader {
         const uint64_t n = NIBBLE_TRY(read<uint64_t>(field));
         const auto s = NIBBLE_TRY(bytes(n, field));
         return std::string_view(reinterpret_cast<const char*>(s.data()), s.size());
+    }
+
+    // n strings as above; n may be any number. One tight loop: vocabularies hold hundreds of thousands.
+    Result<std::vector<std::string_view>> strings(uint64_t n, std::string_view field) {
+        if (n > remaining() / sizeof(uint64_t)) return truncated(field, n);
+        std::vector<std::string_view> out;
+        out.reserve(n);
+        for (uint64_t i = 0; i < n; ++i) {
+            if (remaining() < sizeof(uint64_t)) return truncated(field, sizeof(uint64_t));
+            uint64_t size;
+            std::memcpy(&size, bytes_.data() + at_, sizeof size);
+            if (remaining() - sizeof size < size) return truncated(field, size);
+            out.emplace_back(reinterpret_cast<const char*>(bytes_.data() + at_ + sizeof size), size);
+            at_ += sizeof size + size;
+        }
+        return out;
     }
 
     Error corrupt(std::string_view field, std::string what) const {

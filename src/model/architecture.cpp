@@ -165,8 +165,7 @@ void standard_fields(Fields& f, Hyper& h) {
 }
 
 Result<OpenedModel> open_model(TensorFile file) {
-    OpenedModel m;
-    m.file = std::move(file);
+    OpenedModel m{std::move(file)};
     m.arch = NIBBLE_TRY(find_architecture(m.file));
     if (m.file.tensors().empty())
         return Error{ErrorCode::corrupt, m.file.path().string(), "holds a vocabulary but no tensors",

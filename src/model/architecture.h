@@ -43,9 +43,9 @@ void standard_fields(Fields& f, Hyper& h);
 struct OpenedModel {
     TensorFile file;
     const Architecture* arch = nullptr;
-    Hyper hyper;
-    ModelSpec spec;
-    TensorMap tensors;
+    Hyper hyper = {};
+    ModelSpec spec = {};
+    TensorMap tensors = {};
 };
 
 Result<OpenedModel> open_model(TensorFile file);
