@@ -1,0 +1,218 @@
+// ModelRunner: dry run, memory check, load; then batches in, logits out.
+// The dry run records the real program over unplaced weights, so its footprint is exact.
+#include "src/engine/model_runner.h"
+
+#include <algorithm>
+
+#include "ggml/base/checked.h"
+
+namespace nibble {
+namespace {
+
+constexpr std::string_view consumed_elsewhere[] = {"rope_freqs.weight"};
+
+Error usage(std::string where, std::string what, std::string fix) {
+    return {ErrorCode::invalid_argument, std::move(where), std::move(what), std::move(fix)};
+}
+
+// A cache tensor of `pages` pages without memory.
+Tensor cache_shape(Type type, int64_t pages, int32_t n_kv_heads, int32_t dim, int32_t page_size) {
+    Tensor t;
+    t.type = type;
+    t.rows = pages * n_kv_heads * page_size;
+    t.cols = dim;
+    t.stride = static_cast<int64_t>(*row_bytes(type, dim));
+    return t;
+}
+
+Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
+    if (c.ctx == 0) c.ctx = std::min(spec.n_ctx_train, default_ctx);
+    if (c.ctx < 1) return usage("context", cat(c.ctx, " tokens are not possible"), "give at least 1");
+    if (c.max_sequences < 1 || c.batch_tokens < 1 || c.page_size < 1)
+        return usage("batch", "sizes must be at least 1", "");
+    c.batch_tokens = std::max(std::min(c.batch_tokens, c.ctx * c.max_sequences), c.max_sequences);
+    if (c.max_outputs == 0) c.max_outputs = c.max_sequences;
+    c.max_outputs = std::min(c.max_outputs, c.batch_tokens);
+    if (c.placement.layers.empty()) c.placement.layers.assign(spec.layers.size(), 0);
+    for (const Type t : {c.k_type, c.v_type})
+        if (!info(t).encode || !info(t).decode)
+            return usage("cache type", cat(info(t).name, " cannot be written"), "use f16, bf16, f32 or q8_0");
+    if (!kv_bytes_per_token(spec, c.k_type, c.v_type))
+        return usage("cache type", "a head is no whole number of blocks of this type",
+                     "use f16, bf16 or f32");
+    return {};
+}
+
+}  // namespace
+
+Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
+                                         std::span<Backend* const> backends) {
+    ModelRunner r;
+    r.model_ = std::make_unique<OpenedModel>(NIBBLE_TRY(open_model(std::move(file))));
+    const ModelSpec& spec = r.model_->spec;
+    NIBBLE_TRY(fill_defaults(config, spec));
+    r.config_ = config;
+    r.weights_ = std::make_unique<WeightStore>(r.model_->tensors);
+
+    const int64_t pages_per_sequence = ceil_div<int64_t>(config.ctx, config.page_size);
+    int64_t pages = 0, cache_rows = 0;
+    int32_t most_heads = 1;
+    for (const KvLayer& l : kv_layers(spec)) most_heads = std::max(most_heads, l.n_kv_heads);
+    if (!checked_mul<int64_t>(pages_per_sequence, config.max_sequences, pages) ||
+        !checked_mul<int64_t>(pages, int64_t{config.page_size} * most_heads, cache_rows) ||
+        cache_rows > INT32_MAX)
+        return usage("context", cat(config.ctx, " tokens are more than the cache can address"),
+                     "give a smaller --ctx");
+    r.n_pages_ = static_cast<int32_t>(pages);
+
+    r.kv_.page_size = config.page_size;
+    r.kv_.max_pages = pages_per_sequence;
+    for (const KvLayer& l : kv_layers(spec)) {
+        r.kv_.k.push_back(cache_shape(config.k_type, pages, l.n_kv_heads, l.k_dim, config.page_size));
+        r.kv_.v.push_back(cache_shape(config.v_type, pages, l.n_kv_heads, l.v_dim, config.page_size));
+    }
+    r.limits_ = {config.batch_tokens, config.max_outputs, config.max_sequences};
+    const Program dry =
+        NIBBLE_TRY(record_forward(spec, *r.weights_, r.kv_, r.limits_, config.placement, backends));
+    if (const auto name = r.weights_->unused(consumed_elsewhere))
+        return Error{ErrorCode::unsupported, r.model_->file.path().string(),
+                     cat("tensor '", *name, "' is not used by architecture '", spec.arch, "' as implemented"),
+                     "running without it would give wrong text"};
+    r.forecast_ = {dry.footprint(), *kv_bytes_per_token(spec, config.k_type, config.v_type), config.ctx};
+    return r;
+}
+
+Result<MemoryForecast> ModelRunner::forecast(TensorFile file, RunnerConfig config,
+                                             std::span<Backend* const> backends) {
+    return NIBBLE_TRY(prepare(std::move(file), std::move(config), backends)).forecast_;
+}
+
+Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const {
+    for (size_t d = 0; d < backends.size(); ++d) {
+        const DeviceInfo device = backends[d]->device();
+        const DeviceFootprint& f = forecast_.devices[d];
+        // Host weights are mapped: the kernel can drop and reread their pages, so they need not fit beside.
+        const size_t need = f.cache + f.arena + f.inputs + (device.host_memory ? 0 : f.weights);
+        if (device.free_bytes == 0 || need <= device.free_bytes) continue;
+        const size_t others = need - f.cache;
+        const size_t per_token = std::max<size_t>(1, f.cache / static_cast<size_t>(config_.ctx));
+        const size_t fits = others < device.free_bytes ? (device.free_bytes - others) / per_token : 0;
+        return Error{ErrorCode::out_of_memory, device.name,
+                     cat("a context of ", config_.ctx, " tokens needs ", need >> 20, " MiB, ",
+                         device.free_bytes >> 20, " MiB are free"),
+                     fits ? cat("--ctx ", fits, " would fit") : std::string("use a smaller model")};
+    }
+    return {};
+}
+
+Result<void> ModelRunner::allocate_cache(std::span<Backend* const> backends) {
+    for (size_t layer = 0; layer < kv_.k.size(); ++layer)
+        for (Tensor* t : {&kv_.k[layer], &kv_.v[layer]}) {
+            Backend& backend = *backends[static_cast<size_t>(config_.placement.layers[layer])];
+            cache_memory_.push_back(
+                NIBBLE_TRY(backend.allocate(static_cast<size_t>(t->rows * t->stride), "the KV cache")));
+            t->data = cache_memory_.back().data.get();
+        }
+    return {};
+}
+
+Result<void> ModelRunner::make_copy_runners(std::span<Backend* const> backends) {
+    const auto layers = kv_layers(spec());
+    for (int32_t g = 0; g < static_cast<int32_t>(spec().kv_groups.size()); ++g) {
+        Builder b({1, 1, 1});
+        const Ref pairs = b.input("pairs", Type::i32, RowDim::sequences, 2);
+        for (size_t i = 0; i < layers.size(); ++i) {
+            if (layers[i].group != g) continue;
+            b.at(static_cast<int32_t>(i), "copy_pages");
+            const CopyPagesParams p{layers[i].n_kv_heads * config_.page_size};
+            nibble::copy_pages(b, b.cache(kv_.k[i], "k_cache"), pairs, p);
+            nibble::copy_pages(b, b.cache(kv_.v[i], "v_cache"), pairs, p);
+        }
+        Program program = NIBBLE_TRY(compile(std::move(b), config_.placement, backends));
+        copy_runners_.push_back(NIBBLE_TRY(Runner::create(std::move(program), backends)));
+    }
+    return {};
+}
+
+Result<ModelRunner> ModelRunner::load(TensorFile file, RunnerConfig config,
+                                      std::span<Backend* const> backends) {
+    ModelRunner r = NIBBLE_TRY(prepare(std::move(file), std::move(config), backends));
+    NIBBLE_TRY(r.check_memory(backends));
+    NIBBLE_TRY(r.weights_->place(r.config_.placement, backends));
+    NIBBLE_TRY(r.allocate_cache(backends));
+    Program p =
+        NIBBLE_TRY(record_forward(r.spec(), *r.weights_, r.kv_, r.limits_, r.config_.placement, backends));
+    r.runner_ = std::make_unique<Runner>(NIBBLE_TRY(Runner::create(std::move(p), backends)));
+    NIBBLE_TRY(r.make_copy_runners(backends));
+    return r;
+}
+
+Result<void> ModelRunner::check(const Batch& b) const {
+    const size_t rows = b.tokens.size(), groups = spec().kv_groups.size();
+    bool ok = b.positions.size() == rows && b.slots.size() == groups && b.pages.size() == groups &&
+              rows <= static_cast<size_t>(limits_.tokens) &&
+              b.out_rows.size() <= static_cast<size_t>(limits_.outputs) &&
+              b.sequences.size() <= static_cast<size_t>(limits_.sequences);
+    for (size_t g = 0; ok && g < groups; ++g) {
+        ok = b.slots[g].size() == rows && b.pages[g].size() == b.sequences.size();
+        for (const auto& pages : b.pages[g]) ok = ok && pages.size() <= static_cast<size_t>(kv_.max_pages);
+    }
+    if (!ok) return Error{ErrorCode::internal, "batch", "its parts do not fit together", ""};
+    for (const int32_t t : b.tokens)
+        if (t < 0 || t >= spec().n_vocab)
+            return Error{ErrorCode::invalid_argument, "prompt",
+                         cat("token ", t, " is outside the model's vocabulary of ", spec().n_vocab),
+                         "the tokenizer does not belong to this model"};
+    return {};
+}
+
+Result<void> ModelRunner::copy_pages(const Batch& batch) {
+    for (const Batch::Copy& c : batch.copies) {
+        Runner& r = copy_runners_[static_cast<size_t>(c.group)];
+        const auto pairs = r.input("pairs");
+        pairs[0] = c.from, pairs[1] = c.to;
+        NIBBLE_TRY(r.run({1, 1, 1}));
+    }
+    return {};
+}
+
+Result<std::span<const float>> ModelRunner::run(const Batch& batch, Observer* observer) {
+    NIBBLE_TRY(check(batch));
+    NIBBLE_TRY(copy_pages(batch));
+    const auto fill = [&](std::string_view name, std::span<const int32_t> values) {
+        std::ranges::copy(values, runner_->input(name).begin());
+    };
+    fill(io::tokens, batch.tokens);
+    fill(io::positions, batch.positions);
+    fill(io::out_rows, batch.out_rows);
+    const auto seq_rows = runner_->input(io::seq_rows);
+    for (size_t s = 0; s < batch.sequences.size(); ++s) {
+        seq_rows[2 * s] = batch.sequences[s].first;
+        seq_rows[2 * s + 1] = batch.sequences[s].count;
+    }
+    for (size_t g = 0; g < batch.slots.size(); ++g) {
+        const auto group = static_cast<int32_t>(g);
+        fill(io::slots(group), batch.slots[g]);
+        const auto table = runner_->input(io::page_table(group));
+        for (size_t s = 0; s < batch.sequences.size(); ++s) {
+            const auto row =
+                table.subspan(s * static_cast<size_t>(kv_.max_pages), static_cast<size_t>(kv_.max_pages));
+            const auto& pages = batch.pages[g][s];
+            std::fill(std::copy(pages.begin(), pages.end(), row.begin()), row.end(), -1);
+        }
+    }
+    const StepShape shape{static_cast<int64_t>(batch.tokens.size()),
+                          static_cast<int64_t>(batch.out_rows.size()),
+                          static_cast<int64_t>(batch.sequences.size())};
+    NIBBLE_TRY(runner_->run(shape, observer));
+    return runner_->output(io::logits);
+}
+
+size_t ModelRunner::allocated_bytes() const {
+    size_t bytes = 0;
+    for (const Buffer& b : cache_memory_) bytes += b.size;
+    for (size_t d = 0; d < forecast_.devices.size(); ++d) bytes += runner_->allocated_bytes(d);
+    return bytes;
+}
+
+}  // namespace nibble

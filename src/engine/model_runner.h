@@ -1,0 +1,89 @@
+// ModelRunner: a loaded model with its paged cache; runs one batch at a time and gives logits.
+// Knows tensors and backends, but neither text nor requests: those are the Engine's.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "src/model/forward.h"
+
+namespace nibble {
+
+struct RunnerConfig {
+    int32_t ctx = 0;             // longest sequence in tokens; 0: the model's own, at most default_ctx
+    int32_t max_sequences = 1;   // in one batch, and the number of full-length sequences the cache holds
+    int32_t batch_tokens = 512;  // rows of one batch (a prefill chunk)
+    int32_t max_outputs = 0;     // rows whose logits are wanted at once; 0: max_sequences
+    int32_t page_size = 32;
+    Type k_type = Type::f16;
+    Type v_type = Type::f16;
+    Placement placement;  // empty: everything on backend 0
+};
+inline constexpr int32_t default_ctx = 8192;
+
+// Rows of any number of sequences, prefill chunks and decode steps mixed. Plain data, made by a scheduler.
+struct Batch {
+    struct Rows {
+        int32_t first = 0, count = 0;
+    };
+    struct Copy {
+        int32_t group = 0, from = 0, to = 0;  // pages
+    };
+    std::vector<int32_t> tokens, positions;   // one per row; positions consecutive within a sequence
+    std::vector<Rows> sequences;              // consecutive row ranges
+    std::vector<int32_t> out_rows;            // rows whose logits are wanted
+    std::vector<std::vector<int32_t>> slots;  // [kv group][row]
+    std::vector<std::vector<std::span<const int32_t>>> pages;  // [kv group][sequence]: its page table
+    std::vector<Copy> copies;  // copy-on-write, in order, before anything is written
+};
+
+// Exact bytes, known before anything is loaded.
+struct MemoryForecast {
+    std::vector<DeviceFootprint> devices;
+    size_t kv_bytes_per_token = 0;
+    int32_t ctx = 0;
+};
+
+class ModelRunner {
+  public:
+    // Checks every tensor against the hyperparameters, then the memory, then loads. The backends must outlive
+    // the runner.
+    static Result<ModelRunner> load(TensorFile file, RunnerConfig config, std::span<Backend* const> backends);
+    // The same checks and the numbers, loading nothing.
+    static Result<MemoryForecast> forecast(TensorFile file, RunnerConfig config,
+                                           std::span<Backend* const> backends);
+
+    // Logits of batch.out_rows, [out_rows x n_vocab]; valid until the next run. Token ids, positions and page
+    // tables are checked: an id outside the vocabulary is an Error.
+    Result<std::span<const float>> run(const Batch& batch, Observer* observer = nullptr);
+
+    const ModelSpec& spec() const { return model_->spec; }
+    const OpenedModel& model() const { return *model_; }
+    const RunnerConfig& config() const { return config_; }  // with the defaults filled in
+    const MemoryForecast& memory() const { return forecast_; }
+    size_t allocated_bytes() const;  // really taken from the backends: cache, activations, inputs
+    int32_t n_pages() const { return n_pages_; }  // of each KV group
+
+  private:
+    static Result<ModelRunner> prepare(TensorFile file, RunnerConfig config,
+                                       std::span<Backend* const> backends);
+    Result<void> check_memory(std::span<Backend* const> backends) const;
+    Result<void> allocate_cache(std::span<Backend* const> backends);
+    Result<void> make_copy_runners(std::span<Backend* const> backends);
+    Result<void> check(const Batch& batch) const;
+    Result<void> copy_pages(const Batch& batch);
+
+    std::unique_ptr<OpenedModel> model_;  // stable addresses: weights and programs point into these
+    std::unique_ptr<WeightStore> weights_;
+    RunnerConfig config_;
+    MemoryForecast forecast_;
+    KvTensors kv_;
+    std::vector<Buffer> cache_memory_;
+    int32_t n_pages_ = 0;
+    BatchShape limits_;
+    std::unique_ptr<Runner> runner_;
+    std::vector<Runner> copy_runners_;  // one per KV group
+};
+
+}  // namespace nibble

@@ -1,0 +1,57 @@
+// One sequence over a ModelRunner with the simplest possible cache: page i holds tokens [i * size, ...).
+// Lets tests drive the forward pass without an engine.
+#pragma once
+
+#include <memory>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "ggml/ops/reference_backend.h"
+#include "src/engine/model_runner.h"
+
+namespace nibble {
+
+class SingleSequence {
+  public:
+    static Result<SingleSequence> load(
+        const std::filesystem::path& path, Type kv_type,
+        std::shared_ptr<Backend> backend = std::make_shared<ReferenceBackend>()) {
+        RunnerConfig config;
+        config.k_type = config.v_type = kv_type;
+        SingleSequence s;
+        s.backend_ = std::move(backend);
+        Backend* const list[] = {s.backend_.get()};
+        s.runner_ = std::make_unique<ModelRunner>(
+            NIBBLE_TRY(ModelRunner::load(NIBBLE_TRY(TensorFile::open(path)), config, list)));
+        s.pages_.resize(static_cast<size_t>(s.runner_->n_pages()));
+        std::iota(s.pages_.begin(), s.pages_.end(), 0);
+        return s;
+    }
+
+    void restart() { length_ = 0; }
+    int32_t length() const { return length_; }
+    ModelRunner& runner() { return *runner_; }
+
+    // Appends tokens; the logits of the last one.
+    Result<std::span<const float>> feed(std::span<const int32_t> tokens, Observer* observer = nullptr) {
+        Batch b;
+        b.tokens.assign(tokens.begin(), tokens.end());
+        b.positions.resize(tokens.size());
+        std::iota(b.positions.begin(), b.positions.end(), length_);
+        b.sequences = {{0, static_cast<int32_t>(tokens.size())}};
+        b.out_rows = {static_cast<int32_t>(tokens.size()) - 1};
+        b.slots = {b.positions};
+        b.pages = {{pages_}};
+        length_ += static_cast<int32_t>(tokens.size());
+        return runner_->run(b, observer);
+    }
+
+  private:
+    std::shared_ptr<Backend> backend_;
+    std::unique_ptr<ModelRunner> runner_;
+    std::vector<int32_t> pages_;
+    int32_t length_ = 0;
+};
+
+}  // namespace nibble
