@@ -117,10 +117,10 @@ std::span<std::byte> Runner::input_bytes(std::string_view name) {
     return {};
 }
 
-Result<std::span<const float>> Runner::output(std::string_view name) {
+Result<std::span<float>> Runner::output(std::string_view name) {
     for (const Value& v : program_->values) {
         if (v.kind != ValueKind::output || v.name != name) continue;
-        const std::byte* data = arenas_[static_cast<size_t>(v.device)].data.get() + v.offset;
+        std::byte* data = arenas_[static_cast<size_t>(v.device)].data.get() + v.offset;
         const size_t bytes = static_cast<size_t>(last_.rows(v.dim, v.rows)) * v.row_stride();
         Backend& backend = *backends_[static_cast<size_t>(v.device)];
         if (!backend.device().host_memory) {
@@ -128,7 +128,7 @@ Result<std::span<const float>> Runner::output(std::string_view name) {
             NIBBLE_TRY(backend.download({staging_.data(), bytes}, data));
             data = staging_.data();
         }
-        return std::span(reinterpret_cast<const float*>(data), bytes / sizeof(float));
+        return std::span(reinterpret_cast<float*>(data), bytes / sizeof(float));
     }
     return Error{ErrorCode::internal, std::string(name), "is not an output of the program", ""};
 }

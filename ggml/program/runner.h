@@ -59,8 +59,8 @@ class Runner {
 
     Result<void> run(const StepShape& shape, Observer* observer = nullptr);
 
-    // The f32 rows of an output after run(); valid until the next run().
-    Result<std::span<const float>> output(std::string_view name);
+    // The f32 rows of an output after run(); valid until the next run(), the caller may write to them.
+    Result<std::span<float>> output(std::string_view name);
 
     const Program& program() const { return *program_; }
     size_t allocated_bytes(size_t device) const;  // really taken from the backend, without weights and cache

@@ -176,7 +176,7 @@ Result<void> ModelRunner::copy_pages(const Batch& batch) {
     return {};
 }
 
-Result<std::span<const float>> ModelRunner::run(const Batch& batch, Observer* observer) {
+Result<std::span<float>> ModelRunner::run(const Batch& batch, Observer* observer) {
     NIBBLE_TRY(check(batch));
     NIBBLE_TRY(copy_pages(batch));
     const auto fill = [&](std::string_view name, std::span<const int32_t> values) {

@@ -54,9 +54,9 @@ class ModelRunner {
     static Result<MemoryForecast> forecast(TensorFile file, RunnerConfig config,
                                            std::span<Backend* const> backends);
 
-    // Logits of batch.out_rows, [out_rows x n_vocab]; valid until the next run. Token ids, positions and page
-    // tables are checked: an id outside the vocabulary is an Error.
-    Result<std::span<const float>> run(const Batch& batch, Observer* observer = nullptr);
+    // Logits of batch.out_rows, [out_rows x n_vocab]; valid until the next run, which may overwrite them.
+    // Token ids, positions and page tables are checked: an id outside the vocabulary is an Error.
+    Result<std::span<float>> run(const Batch& batch, Observer* observer = nullptr);
 
     const ModelSpec& spec() const { return model_->spec; }
     const OpenedModel& model() const { return *model_; }

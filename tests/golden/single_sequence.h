@@ -34,7 +34,7 @@ class SingleSequence {
     ModelRunner& runner() { return *runner_; }
 
     // Appends tokens; the logits of the last one.
-    Result<std::span<const float>> feed(std::span<const int32_t> tokens, Observer* observer = nullptr) {
+    Result<std::span<float>> feed(std::span<const int32_t> tokens, Observer* observer = nullptr) {
         Batch b;
         b.tokens.assign(tokens.begin(), tokens.end());
         b.positions.resize(tokens.size());

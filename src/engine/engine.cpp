@@ -1,0 +1,264 @@
+// Engine: admission, batch building, sampling, text, the ends of requests.
+// All state lives in Engine::State; sequences are kept in order of arrival.
+#include "src/engine/engine.h"
+
+#include <algorithm>
+
+#include "src/engine/nan_check.h"
+#include "src/engine/scheduler.h"
+#include "src/engine/sequence.h"
+#include "src/model/vocab_file.h"
+
+namespace nibble {
+
+std::string_view name(Finish finish) {
+    switch (finish) {
+        case Finish::none:
+            return "none";
+        case Finish::eos:
+            return "eos";
+        case Finish::stop:
+            return "stop";
+        case Finish::length:
+            return "length";
+        case Finish::context:
+            return "context";
+        case Finish::cancelled:
+            return "cancelled";
+    }
+    return "none";
+}
+
+struct Engine::State {
+    EngineConfig config;
+    ModelRunner runner;
+    Tokenizer tokenizer;
+    std::vector<KvGroup> groups;
+    std::vector<std::unique_ptr<Sequence>> sequences;  // running and waiting, in order of arrival
+    RequestId next_id = 1;
+
+    Result<void> make_groups();
+    void adopt_prefix(Sequence& s);
+    Result<void> add_rows(Batch& batch, Sequence& s, int32_t count);
+    Result<Event> sample(Sequence& s, std::span<float> logits);
+    Finish finish_of(const Sequence& s, Token token) const;
+    void remember(Sequence& s);
+    void report_cancelled(StepReport& report);
+};
+
+Result<void> Engine::State::make_groups() {
+    for (const KvGroupSpec& g : runner.spec().kv_groups) {
+        KvGroup group;
+        group.pool = std::make_unique<PagePool>(
+            NIBBLE_TRY(PagePool::create(runner.n_pages(), runner.config().page_size)));
+        if (config.prefix_cache) group.index = std::make_unique<PrefixIndex>(*group.pool);
+        group.window = g.window;
+        groups.push_back(std::move(group));
+    }
+    return {};
+}
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Engine::Engine(Engine&&) noexcept = default;
+Engine::~Engine() {
+    if (state_) state_->sequences.clear();  // tables give their pages back before the pools go
+}
+
+Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig config,
+                            std::span<Backend* const> backends) {
+    TensorFile file = NIBBLE_TRY(TensorFile::open(path));
+    Tokenizer tokenizer = NIBBLE_TRY(Tokenizer::create(NIBBLE_TRY(read_vocab(file))));
+    ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config.runner, backends));
+    if (static_cast<int64_t>(tokenizer.n_vocab()) > runner.spec().n_vocab)
+        return Error{ErrorCode::corrupt, path.string(),
+                     cat("the tokenizer has ", tokenizer.n_vocab(), " tokens, the embedding ",
+                         runner.spec().n_vocab, " rows"),
+                     "they do not belong together"};
+    auto state =
+        std::unique_ptr<State>(new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}});
+    NIBBLE_TRY(state->make_groups());
+    return Engine(std::move(state));
+}
+
+const Tokenizer& Engine::tokenizer() const { return state_->tokenizer; }
+const ModelSpec& Engine::spec() const { return state_->runner.spec(); }
+ModelRunner& Engine::runner() { return state_->runner; }
+int32_t Engine::ctx() const { return state_->runner.config().ctx; }
+bool Engine::idle() const { return state_->sequences.empty(); }
+
+Result<RequestId> Engine::submit(Request request) {
+    const auto n = static_cast<int64_t>(request.prompt.size());
+    if (n == 0)
+        return Error{ErrorCode::invalid_argument, "prompt", "is empty", "give at least one token of text"};
+    if (n >= ctx())
+        return Error{ErrorCode::invalid_argument, "prompt",
+                     cat("has ", n, " tokens, the context holds ", ctx(), " including the answer"),
+                     "shorten it or give a larger --ctx"};
+    Chain chain = NIBBLE_TRY(Chain::create(request.sampling, static_cast<size_t>(spec().n_vocab)));
+    for (const Token t : request.prompt) chain.accept(t);
+    auto s = std::unique_ptr<Sequence>(new Sequence{state_->next_id++,
+                                                    std::move(request),
+                                                    {},
+                                                    0,
+                                                    0,
+                                                    {},
+                                                    std::move(chain),
+                                                    Rng(0),
+                                                    Detokenizer(state_->tokenizer),
+                                                    StopMatcher({}),
+                                                    false});
+    s->tokens = s->request.prompt;
+    s->rng = Rng(s->request.sampling.seed.value_or(0), s->request.stream);
+    s->stop = StopMatcher(s->request.stop);
+    for (KvGroup& g : state_->groups) s->tables.emplace_back(*g.pool);
+    state_->sequences.push_back(std::move(s));
+    return state_->sequences.back()->id;
+}
+
+void Engine::cancel(RequestId request) {
+    for (auto& s : state_->sequences)
+        if (s->id == request) s->cancelled = true;
+}
+
+// Takes over the cached pages that every group has for the beginning of the prompt.
+void Engine::State::adopt_prefix(Sequence& s) {
+    const std::span<const Token> prompt(s.tokens.data(), s.tokens.size() - 1);  // one token must be computed
+    int32_t n = static_cast<int32_t>(prompt.size());
+    std::vector<PrefixMatch> matches;
+    for (KvGroup& g : groups) {
+        if (!g.index) return;
+        matches.push_back(g.index->match(prompt));
+        n = std::min(n, matches.back().n_tokens);
+    }
+    if (n == 0) return;
+    const auto n_pages = static_cast<size_t>((n + runner.config().page_size - 1) / runner.config().page_size);
+    for (size_t g = 0; g < groups.size(); ++g)
+        s.tables[g].adopt(std::span(matches[g].pages).first(n_pages), n);
+    s.n_computed = n;
+}
+
+Result<void> Engine::State::add_rows(Batch& batch, Sequence& s, int32_t count) {
+    const auto first = static_cast<int32_t>(batch.tokens.size());
+    for (size_t g = 0; g < groups.size(); ++g) {
+        BlockTable& table = s.tables[g];
+        if (const auto copy = NIBBLE_TRY(table.reserve(count)))
+            batch.copies.push_back({static_cast<int32_t>(g), copy->from, copy->to});
+        table.advance(count);
+        for (int32_t i = 0; i < count; ++i) batch.slots[g].push_back(table.slot(s.n_computed + i));
+        batch.pages[g].push_back(table.pages());
+    }
+    for (int32_t i = 0; i < count; ++i) {
+        batch.tokens.push_back(s.tokens[static_cast<size_t>(s.n_computed + i)]);
+        batch.positions.push_back(s.n_computed + i);
+    }
+    batch.sequences.push_back({first, count});
+    if (count == s.pending()) batch.out_rows.push_back(first + count - 1);
+    return {};
+}
+
+// Makes the full pages of a prompt or a finished sequence findable for later requests.
+void Engine::State::remember(Sequence& s) {
+    const std::span<const Token> stored(s.tokens.data(), static_cast<size_t>(s.n_computed));
+    for (size_t g = 0; g < groups.size(); ++g)
+        if (groups[g].index) groups[g].index->insert(stored, s.tables[g].pages());
+}
+
+Finish Engine::State::finish_of(const Sequence& s, Token token) const {
+    if (s.stop.matched()) return Finish::stop;
+    if (!s.request.ignore_eos && tokenizer.is_end_of_generation(token)) return Finish::eos;
+    if (s.request.max_tokens >= 0 && s.n_generated >= s.request.max_tokens) return Finish::length;
+    if (static_cast<int32_t>(s.tokens.size()) >= runner.config().ctx) return Finish::context;
+    return Finish::none;
+}
+
+Result<Event> Engine::State::sample(Sequence& s, std::span<float> logits) {
+    // A vocabulary padded beyond the tokenizer: ids without text must never be drawn.
+    std::fill(logits.begin() + static_cast<int64_t>(tokenizer.n_vocab()), logits.end(),
+              -std::numeric_limits<float>::infinity());
+    Event e;
+    e.request = s.id;
+    e.token = NIBBLE_TRY(s.chain.pick(logits, s.rng));
+    s.chain.accept(e.token);
+    s.tokens.push_back(e.token);
+    ++s.n_generated;
+    const bool ends = !s.request.ignore_eos && tokenizer.is_end_of_generation(e.token);
+    if (!ends) e.text = s.stop.push(s.detokenizer.push(e.token));
+    e.finish = finish_of(s, e.token);
+    if (e.finish != Finish::none && e.finish != Finish::stop) {
+        e.text += s.stop.push(s.detokenizer.flush());
+        e.text += s.stop.flush();
+    }
+    return e;
+}
+
+void Engine::State::report_cancelled(StepReport& report) {
+    std::erase_if(sequences, [&](const auto& s) {
+        if (!s->cancelled) return false;
+        report.events.push_back({s->id, -1, s->stop.flush(), Finish::cancelled});
+        remember(*s);
+        return true;
+    });
+}
+
+Result<StepReport> Engine::step() {
+    State& e = *state_;
+    StepReport report;
+    e.report_cancelled(report);
+    if (e.sequences.empty()) {
+        report.idle = report.events.empty();
+        return report;
+    }
+    // The first max_sequences run, the others wait: the cache holds that many of full length, so that a
+    // running sequence never lacks a page.
+    const RunnerConfig& config = e.runner.config();
+    const auto n_running = std::min(e.sequences.size(), static_cast<size_t>(config.max_sequences));
+    std::vector<Work> work;
+    for (size_t i = 0; i < n_running; ++i) {
+        Sequence& s = *e.sequences[i];
+        if (s.n_computed == 0) e.adopt_prefix(s);
+        work.push_back({s.pending(), s.decoding()});
+    }
+    const std::vector<int32_t> rows = schedule(work, {config.batch_tokens, config.max_sequences});
+    Batch batch;
+    batch.slots.resize(e.groups.size());
+    batch.pages.resize(e.groups.size());
+    for (size_t i = 0; i < n_running; ++i)
+        if (rows[i]) NIBBLE_TRY(e.add_rows(batch, *e.sequences[i], rows[i]));
+
+    NanCheck nan_check;
+    const std::span<float> logits =
+        NIBBLE_TRY(e.runner.run(batch, e.config.check_nan ? &nan_check : nullptr));
+    if (!nan_check.finding().empty())
+        return Error{ErrorCode::internal, "--check-nan", nan_check.finding(),
+                     "the weights or a kernel are broken"};
+
+    const auto n_vocab = static_cast<size_t>(spec().n_vocab);
+    size_t out = 0;
+    for (size_t i = 0; i < n_running; ++i) {
+        Sequence& s = *e.sequences[i];
+        if (!rows[i]) continue;
+        (s.decoding() ? report.decode_tokens : report.prefill_tokens) += rows[i];
+        s.n_computed += rows[i];
+        for (size_t g = 0; g < e.groups.size(); ++g)
+            if (e.groups[g].window) s.tables[g].drop_before(s.n_computed - e.groups[g].window + 1);
+        if (s.pending()) continue;
+        if (!s.decoding()) e.remember(s);
+        if (s.request.max_tokens == 0) {  // the prompt alone was wanted
+            report.events.push_back({s.id, -1, "", Finish::length});
+            ++out;
+            continue;
+        }
+        report.events.push_back(NIBBLE_TRY(e.sample(s, logits.subspan(out++ * n_vocab, n_vocab))));
+    }
+    for (const Event& event : report.events) {
+        if (event.finish == Finish::none) continue;
+        std::erase_if(e.sequences, [&](const auto& s) {
+            if (s->id != event.request) return false;
+            e.remember(*s);
+            return true;
+        });
+    }
+    return report;
+}
+
+}  // namespace nibble

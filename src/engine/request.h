@@ -1,0 +1,51 @@
+// What callers ask of the engine and what they get back, step by step.
+// Plain data; no tensors, no terminal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ggml/base/result.h"
+#include "src/sample/params.h"
+
+namespace nibble {
+
+using RequestId = int64_t;
+
+struct Request {
+    std::vector<Token> prompt;      // at least one token, fewer than the context
+    SamplerParams sampling;         // without a seed, 0 is used: callers draw one and tell which
+    int64_t max_tokens = -1;        // -1: until something else ends it
+    std::vector<std::string> stop;  // the text ends before the first of these
+    bool ignore_eos = false;        // end-of-generation tokens do not end it
+    uint64_t stream = 0;            // tells samples of one prompt and seed apart
+};
+
+enum class Finish : uint8_t {
+    none,     // still running
+    eos,      // the model ended its turn
+    stop,     // a stop string appeared
+    length,   // max_tokens were generated
+    context,  // the context is full
+    cancelled,
+};
+std::string_view name(Finish finish);
+
+// One generated token of one request. `text` is what became certain to print: it may be empty (half a
+// character, the beginning of a stop string) or hold what several tokens held back.
+struct Event {
+    RequestId request = 0;
+    Token token = -1;  // -1: an end without a token (cancelled)
+    std::string text;
+    Finish finish = Finish::none;
+};
+
+struct StepReport {
+    std::vector<Event> events;
+    int32_t prefill_tokens = 0;  // rows of this step that were prompt
+    int32_t decode_tokens = 0;   // rows that were generated tokens
+    bool idle = false;           // there was nothing to do
+};
+
+}  // namespace nibble

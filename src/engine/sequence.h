@@ -1,0 +1,41 @@
+// The state of one request: tokens, cache tables, sampler, text. Internal to the engine.
+// Cache positions [0, n_computed) are stored; tokens[n_computed..] are pending.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "src/engine/request.h"
+#include "src/kv/block_table.h"
+#include "src/kv/prefix_index.h"
+#include "src/sample/chain.h"
+#include "src/text/detokenizer.h"
+#include "src/text/stop.h"
+
+namespace nibble {
+
+// Pages of the layers that share a window.
+struct KvGroup {
+    std::unique_ptr<PagePool> pool;
+    std::unique_ptr<PrefixIndex> index;  // null: prefixes are not reused
+    int32_t window = 0;
+};
+
+struct Sequence {
+    RequestId id = 0;
+    Request request;
+    std::vector<Token> tokens;  // prompt and what was generated
+    int32_t n_computed = 0;
+    int64_t n_generated = 0;
+    std::vector<BlockTable> tables;  // per KV group
+    Chain chain;
+    Rng rng;
+    Detokenizer detokenizer;
+    StopMatcher stop;
+    bool cancelled = false;
+
+    int32_t pending() const { return static_cast<int32_t>(tokens.size()) - n_computed; }
+    bool decoding() const { return n_generated > 0; }
+};
+
+}  // namespace nibble

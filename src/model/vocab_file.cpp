@@ -1,0 +1,125 @@
+// Vocab from GGUF metadata or a Hugging Face folder, and back into metadata.
+// Sizes are bounded by the file itself; ids are checked by Tokenizer::create.
+#include "src/model/vocab_file.h"
+
+#include "ggml/base/cat.h"
+#include "src/text/hf_vocab.h"
+
+namespace nibble {
+namespace {
+
+constexpr std::string_view prefix = "tokenizer.ggml.";
+
+struct IdKey {
+    std::string_view key;
+    std::optional<Token> Vocab::*field;
+};
+constexpr IdKey id_keys[] = {{"bos_token_id", &Vocab::bos},     {"eos_token_id", &Vocab::eos},
+                             {"eot_token_id", &Vocab::eot},     {"eom_token_id", &Vocab::eom},
+                             {"unknown_token_id", &Vocab::unk}, {"padding_token_id", &Vocab::pad}};
+
+struct FlagKey {
+    std::string_view key;
+    bool Vocab::*field;
+};
+constexpr FlagKey flag_keys[] = {{"add_bos_token", &Vocab::add_bos},
+                                 {"add_eos_token", &Vocab::add_eos},
+                                 {"add_space_prefix", &Vocab::add_space_prefix},
+                                 {"remove_extra_whitespaces", &Vocab::remove_extra_whitespaces}};
+
+std::vector<std::string> strings(std::span<const std::string_view> views) {
+    return {views.begin(), views.end()};
+}
+
+Result<Vocab::Model> model_kind(std::string_view name, const std::string& where) {
+    if (name == "gpt2") return Vocab::Model::bpe;
+    if (name == "llama") return Vocab::Model::spm;
+    return Error{ErrorCode::unsupported, where, cat("tokenizer model '", name, "' is not implemented"),
+                 "known are gpt2 (byte-level BPE) and llama (SentencePiece BPE)"};
+}
+
+// Tokens that end an answer: the named ones, and those that chat models use without naming them.
+void collect_ends(Vocab& v, const Metadata& m) {
+    for (const auto& id : {v.eos, v.eot, v.eom})
+        if (id) v.end_of_generation.push_back(*id);
+    if (const auto list = m.ints("tokenizer.ggml.eos_token_ids"))
+        for (const int64_t id : *list) v.end_of_generation.push_back(static_cast<Token>(id));
+    constexpr std::string_view usual[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>", "<|endoftext|>",
+                                          "<|end|>",    "<end_of_turn>", "<|return|>", "<|call|>"};
+    for (size_t i = 0; i < v.tokens.size() && i < v.types.size(); ++i)
+        if (v.types[i] == 3)
+            for (const std::string_view u : usual)
+                if (v.tokens[i] == u) v.end_of_generation.push_back(static_cast<Token>(i));
+}
+
+Result<Vocab> from_gguf(const TensorFile& file) {
+    const Metadata& m = file.metadata();
+    const auto key = [](std::string_view k) { return cat(prefix, k); };
+    Vocab v;
+    v.model = NIBBLE_TRY(model_kind(NIBBLE_TRY(m.require_str(key("model"))), file.path().string()));
+    const bool spm = v.model == Vocab::Model::spm;
+    v.tokens = strings(NIBBLE_TRY(m.require_strings(key("tokens"))));
+    if (spm)
+        v.scores = NIBBLE_TRY(m.require_floats(key("scores")));
+    else
+        v.merges = strings(NIBBLE_TRY(m.require_strings(key("merges"))));
+    v.pre = std::string(m.str(key("pre")).value_or(spm ? "" : "gpt-2"));
+    if (const auto types = m.ints(key("token_type")))
+        for (const int64_t t : *types) v.types.push_back(static_cast<uint8_t>(t));
+    for (const IdKey& k : id_keys)
+        if (const auto id = m.u32(key(k.key))) v.*k.field = static_cast<Token>(*id);
+    v.ignore_merges = v.pre == "llama-bpe" || v.pre == "tekken";
+    v.add_bos = spm || v.pre == "llama-bpe" || v.pre == "tekken";
+    v.add_space_prefix = spm;
+    for (const FlagKey& k : flag_keys)
+        if (const auto flag = m.boolean(key(k.key))) v.*k.field = *flag;
+    if (const auto t = m.str("tokenizer.chat_template")) v.chat_template = std::string(*t);
+    collect_ends(v, m);
+    return v;
+}
+
+Result<Vocab> from_hf(const TensorFile& file) {
+    const auto text = [&](std::string_view name) -> Result<std::string> {
+        return NIBBLE_TRY(file.text(name)).value_or("");
+    };
+    HfFiles files;
+    files.tokenizer = NIBBLE_TRY(text("tokenizer.json"));
+    if (files.tokenizer.empty())
+        return Error{ErrorCode::not_found, (file.path() / "tokenizer.json").string(), "is missing",
+                     "the folder needs a tokenizer.json"};
+    files.tokenizer_config = NIBBLE_TRY(text("tokenizer_config.json"));
+    files.generation_config = NIBBLE_TRY(text("generation_config.json"));
+    files.config = NIBBLE_TRY(text("config.json"));
+    Vocab v = NIBBLE_TRY(vocab_from_hf(files, (file.path() / "tokenizer.json").string()));
+    const std::string jinja = NIBBLE_TRY(text("chat_template.jinja"));
+    if (!jinja.empty()) v.chat_template = jinja;
+    return v;
+}
+
+}  // namespace
+
+Result<Vocab> read_vocab(const TensorFile& file) {
+    return file.kind() == TensorFile::Kind::hf ? from_hf(file) : from_gguf(file);
+}
+
+void write_vocab(const Vocab& v, Metadata& out) {
+    const auto set = [&](std::string_view key, MetaValue value) {
+        out.set(cat(prefix, key), std::move(value));
+    };
+    const bool spm = v.model == Vocab::Model::spm;
+    set("model", std::string(spm ? "llama" : "gpt2"));
+    if (!v.pre.empty()) set("pre", v.pre);
+    set("tokens", MetaArray(v.tokens));
+    if (!v.scores.empty()) set("scores", MetaArray(v.scores));
+    if (!v.types.empty()) set("token_type", MetaArray(std::vector<int32_t>(v.types.begin(), v.types.end())));
+    if (!v.merges.empty()) set("merges", MetaArray(v.merges));
+    for (const IdKey& k : id_keys)
+        if (v.*k.field) set(k.key, static_cast<uint32_t>(*(v.*k.field)));
+    for (const FlagKey& k : flag_keys) set(k.key, v.*k.field);
+    if (v.end_of_generation.size() > 1)
+        set("eos_token_ids",
+            MetaArray(std::vector<int32_t>(v.end_of_generation.begin(), v.end_of_generation.end())));
+    if (v.chat_template) out.set("tokenizer.chat_template", *v.chat_template);
+}
+
+}  // namespace nibble

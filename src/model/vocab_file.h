@@ -1,0 +1,15 @@
+// The tokenizer of a model file: GGUF keys or the JSON files of a Hugging Face folder, as a Vocab; and back.
+// Keys and their meaning are documented at the fields of Vocab.
+#pragma once
+
+#include "ggml/file/tensor_file.h"
+#include "src/text/vocab.h"
+
+namespace nibble {
+
+Result<Vocab> read_vocab(const TensorFile& file);
+
+// Sets tokenizer.ggml.* and tokenizer.chat_template.
+void write_vocab(const Vocab& vocab, Metadata& out);
+
+}  // namespace nibble

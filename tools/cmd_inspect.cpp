@@ -1,0 +1,105 @@
+// nibble inspect: what is in a model file: metadata, tensors, sizes, cache cost.
+// Reads headers only; weights stay on disk.
+#include <cstdio>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "src/engine/model_runner.h"
+#include "tools/options.h"
+
+namespace nibble {
+namespace {
+
+struct InspectCommand {
+    std::string given;
+    bool tensors = true, metadata = true;
+    Result<int> operator()() const;
+};
+
+std::string mib(double bytes) {
+    char text[32];
+    std::snprintf(text, sizeof text, bytes < (1 << 20) ? "%.1f KiB" : "%.1f MiB",
+                  bytes / (bytes < (1 << 20) ? 1 << 10 : 1 << 20));
+    return text;
+}
+
+void print_metadata(const TensorFile& file) {
+    std::printf("metadata\n");
+    for (const Metadata::Entry& e : file.metadata().entries())
+        std::printf("  %-44s %s\n", e.key.c_str(), describe(e.value).c_str());
+    for (const auto& [key, value] : file.config().items())
+        std::printf("  %-44s %s\n", key.c_str(), value.dump().substr(0, 96).c_str());
+}
+
+void print_tensors(const TensorFile& file) {
+    std::printf("tensors\n");
+    for (const TensorInfo& t : file.tensors())
+        std::printf("  %-44s %-8s %s\n", t.name.c_str(), std::string(t.type_name()).c_str(),
+                    shape_text(t).c_str());
+}
+
+void print_sizes(const TensorFile& file) {
+    struct Sum {
+        uint64_t tensors = 0, bytes = 0, elements = 0;
+    };
+    std::map<std::string, Sum> by_type;
+    Sum all;
+    for (const TensorInfo& t : file.tensors())
+        for (Sum* s : {&by_type[std::string(t.type_name())], &all}) {
+            ++s->tensors;
+            s->bytes += t.data.size();
+            s->elements += static_cast<uint64_t>(t.elements());
+        }
+    std::printf("parameters %.3f M in %llu tensors, %s", static_cast<double>(all.elements) / 1e6,
+                static_cast<unsigned long long>(all.tensors), mib(static_cast<double>(all.bytes)).c_str());
+    if (all.elements)
+        std::printf(", %.2f bits per weight",
+                    8.0 * static_cast<double>(all.bytes) / static_cast<double>(all.elements));
+    std::printf("\n");
+    for (const auto& [type, s] : by_type)
+        std::printf("  %-8s %4llu tensors  %s\n", type.c_str(), static_cast<unsigned long long>(s.tensors),
+                    mib(static_cast<double>(s.bytes)).c_str());
+}
+
+void print_model(const OpenedModel& m) {
+    const ModelSpec& s = m.spec;
+    std::printf("architecture %s: %zu layers, width %d, vocabulary %d, context %d\n", s.arch.c_str(),
+                s.layers.size(), s.n_embd, s.n_vocab, s.n_ctx_train);
+    const auto& a = std::get<AttentionSpec>(s.layers[0].mixer);
+    std::printf("attention %d heads, %d kv heads of %d\n", a.n_heads, a.n_kv_heads, a.head_dim);
+    for (const Type t : {Type::f16, Type::q8_0})
+        if (const auto bytes = kv_bytes_per_token(s, t, t))
+            std::printf("kv cache %zu bytes per token as %s (%s for %d tokens)\n", *bytes,
+                        std::string(info(t).name).c_str(),
+                        mib(static_cast<double>(*bytes) * s.n_ctx_train).c_str(), s.n_ctx_train);
+}
+
+Result<int> InspectCommand::operator()() const {
+    TensorFile file = NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(ModelOption{given}.path())));
+    std::printf("%s\n", file.path().c_str());
+    if (metadata) print_metadata(file);
+    if (tensors) print_tensors(file);
+    print_sizes(file);
+    if (file.tensors().empty()) return exit_ok;  // a vocabulary
+    const OpenedModel model = NIBBLE_TRY(open_model(std::move(file)));
+    print_model(model);
+    return exit_ok;
+}
+
+std::function<Result<int>()> setup(CLI::App& app) {
+    auto c = std::make_shared<InspectCommand>();
+    app.add_option("model", c->given, "GGUF file or Hugging Face folder (default: the bundled model)");
+    app.add_flag("--metadata,!--no-metadata", c->metadata, "list the metadata [on]");
+    app.add_flag("--tensors,!--no-tensors", c->tensors, "list the tensors [on]");
+    app.footer(
+        "Examples:\n  nibble inspect model.gguf\n  nibble inspect --no-tensors --no-metadata checkpoint/");
+    return [c] { return (*c)(); };
+}
+
+}  // namespace
+
+extern const Command inspect_command;
+const Command inspect_command{"inspect", "Show what is in a model file", setup};
+
+}  // namespace nibble

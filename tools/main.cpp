@@ -1,0 +1,39 @@
+// nibble: the command line. Parses the subcommand and runs it; everything else is in cmd_*.cpp.
+// The only place that turns errors into exit codes.
+#include <csignal>
+#include <cstdio>
+#include <string>
+
+#include "tools/cli.h"
+
+namespace nibble {
+
+int report(const Error& error) {
+    std::fprintf(stderr, "nibble: %s\n", error.message().c_str());
+    return error.code == ErrorCode::invalid_argument ? exit_usage : exit_failure;
+}
+
+}  // namespace nibble
+
+int main(int argc, char** argv) {
+    using namespace nibble;
+    std::signal(SIGPIPE, SIG_DFL);  // `nibble run | head` ends quietly
+    CLI::App app{"nibble runs large language models locally.", "nibble"};
+    app.set_version_flag("--version", NIBBLE_VERSION);
+    app.require_subcommand(1);
+    app.failure_message([](const CLI::App* a, const CLI::Error& e) {
+        return std::string("nibble: ") + e.what() + " (see `" + a->get_name() + " --help`)\n";
+    });
+    std::function<Result<int>()> selected;
+    for (const Command* c : all_commands()) {
+        CLI::App* sub = app.add_subcommand(std::string(c->name), std::string(c->summary));
+        sub->callback([&selected, body = c->setup(*sub)] { selected = body; });
+    }
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? exit_ok : exit_usage;
+    }
+    const Result<int> code = selected();
+    return code ? *code : report(code.error());
+}

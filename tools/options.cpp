@@ -1,0 +1,123 @@
+// Shared flags: the bundled model's place, types, prompts, sampling parameters.
+// Values are checked here or by the module they belong to, with the flag's name in the message.
+#include "tools/options.h"
+
+#include <random>
+
+#include <unistd.h>
+
+#include "ggml/base/mapped_file.h"
+#include "ggml/cpu/cpu_backend.h"
+
+namespace nibble {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view bundled_model = "fairytale-int8.gguf";
+
+// Beside the binary when installed (../share/nibble/models), in the source tree when built there.
+std::vector<fs::path> model_folders() {
+    std::vector<fs::path> folders;
+    std::error_code ec;
+    const fs::path exe = fs::read_symlink("/proc/self/exe", ec);
+    if (!ec) folders.push_back(exe.parent_path().parent_path() / "share/nibble/models");
+    folders.emplace_back(NIBBLE_SOURCE_MODELS);
+    return folders;
+}
+
+Result<Type> cache_type(const std::string& name, std::string_view flag) {
+    const auto type = find_type(name);
+    if (!type)
+        return Error{ErrorCode::invalid_argument, std::string(flag), cat("'", name, "' is not a type"),
+                     "use f32, f16, bf16 or q8_0"};
+    return *type;
+}
+
+}  // namespace
+
+void ModelOption::add(CLI::App& app) {
+    app.add_option("-m,--model", given, "GGUF file or Hugging Face folder (default: the bundled model)");
+}
+
+Result<fs::path> ModelOption::path() const {
+    if (!given.empty()) return fs::path(given);
+    for (const fs::path& folder : model_folders())
+        if (std::error_code ec; fs::exists(folder / bundled_model, ec)) return folder / bundled_model;
+    return Error{ErrorCode::not_found, std::string(bundled_model), "the bundled model is not installed",
+                 "give one with -m"};
+}
+
+void RunOptions::add(CLI::App& app) {
+    app.add_option("-c,--ctx", ctx,
+                   "context in tokens, prompt and answer together (default: the model's, at most 8192)")
+        ->check(CLI::Range(1, 1 << 30));
+    app.add_option("-t,--threads", threads, "threads (default: one per physical core)")
+        ->check(CLI::Range(1, 1024));
+    app.add_option("--batch", batch, "prompt tokens per step")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    app.add_option("--kv-type", kv_type, "type of the KV cache: f32, f16 (default), bf16, q8_0");
+    app.add_option("--k-type", k_type, "type of the cached keys alone");
+    app.add_option("--v-type", v_type, "type of the cached values alone");
+    app.add_option("--isa", isa, "instruction set of the kernels (default: the best of this machine)");
+    app.add_flag("--check-nan", check_nan, "stop at the first NaN or infinity and name its layer");
+}
+
+Result<EngineConfig> RunOptions::config() const {
+    EngineConfig c;
+    c.runner.ctx = ctx;
+    c.runner.batch_tokens = batch;
+    c.check_nan = check_nan;
+    if (!kv_type.empty()) c.runner.k_type = c.runner.v_type = NIBBLE_TRY(cache_type(kv_type, "--kv-type"));
+    if (!k_type.empty()) c.runner.k_type = NIBBLE_TRY(cache_type(k_type, "--k-type"));
+    if (!v_type.empty()) c.runner.v_type = NIBBLE_TRY(cache_type(v_type, "--v-type"));
+    return c;
+}
+
+Result<std::vector<std::unique_ptr<Backend>>> RunOptions::backends() const {
+    std::vector<std::unique_ptr<Backend>> list;
+    CpuOptions options;
+    options.threads = threads;
+    options.isa = isa;
+    list.push_back(NIBBLE_TRY(CpuBackend::create(options)));
+    return list;
+}
+
+std::vector<Backend*> pointers(const std::vector<std::unique_ptr<Backend>>& backends) {
+    std::vector<Backend*> list;
+    for (const auto& b : backends) list.push_back(b.get());
+    return list;
+}
+
+void SamplingOptions::add(CLI::App& app) {
+    for (const Param& p : param_table())
+        app.add_option_function<std::string>(
+               std::string(p.flag),
+               [this, key = p.key](const std::string& text) { given.emplace_back(key, text); },
+               cat(p.help, " [", default_text(p), "]"))
+            ->group("Sampling");
+}
+
+Result<SamplerParams> SamplingOptions::params() const {
+    SamplerParams p;
+    for (const auto& [key, text] : given) NIBBLE_TRY(set(p, key, text));
+    if (!p.seed) p.seed = std::random_device{}();
+    return p;
+}
+
+void PromptOption::add(CLI::App& app) {
+    auto* p = app.add_option_function<std::string>(
+        "-p,--prompt", [this](const std::string& t) { text = t, has_text = true; }, "the prompt");
+    app.add_option("-f,--file", file, "read the prompt from a file")->excludes(p);
+}
+
+Result<std::string> PromptOption::read() const {
+    if (has_text) return text;
+    if (!file.empty()) return read_text_file(file);
+    if (::isatty(STDIN_FILENO))
+        return Error{ErrorCode::invalid_argument, "prompt", "is missing",
+                     "give -p TEXT, -f FILE or pipe it in"};
+    return read_text_file("/dev/stdin");
+}
+
+}  // namespace nibble

@@ -1,0 +1,50 @@
+// Flags that several subcommands have: which model, how to run it.
+// Each struct adds its flags to a subcommand and turns them into what the engine wants.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/engine/engine.h"
+#include "tools/cli.h"
+
+namespace nibble {
+
+// `-m`, or the bundled model when it is not given.
+struct ModelOption {
+    std::string given;
+    void add(CLI::App& app);
+    Result<std::filesystem::path> path() const;
+};
+
+struct RunOptions {
+    int32_t ctx = 0;
+    int32_t threads = 0;
+    int32_t batch = 512;
+    std::string isa, kv_type, k_type, v_type;
+    bool check_nan = false;
+    void add(CLI::App& app);
+    Result<EngineConfig> config() const;
+    Result<std::vector<std::unique_ptr<Backend>>> backends() const;
+};
+
+std::vector<Backend*> pointers(const std::vector<std::unique_ptr<Backend>>& backends);
+
+// One flag per sampling parameter, from the table in src/sample.
+struct SamplingOptions {
+    std::vector<std::pair<std::string_view, std::string>> given;  // key, text
+    void add(CLI::App& app);
+    Result<SamplerParams> params() const;  // a missing seed is drawn
+};
+
+// Prompt text from -p, -f or standard input.
+struct PromptOption {
+    std::string text, file;
+    bool has_text = false;
+    void add(CLI::App& app);
+    Result<std::string> read() const;
+};
+
+}  // namespace nibble
