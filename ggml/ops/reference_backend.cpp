@@ -1,4 +1,5 @@
 // ReferenceBackend: host memory and a loop over the reference implementations.
+// Slow on purpose: nothing here may differ from the definition of an op.
 #include "ggml/ops/reference_backend.h"
 
 #include <cstring>

@@ -1,13 +1,13 @@
 // The layering rule: each module includes only the modules that its row names (and what they include).
 // Reads the #include lines of the source tree; the table is the one of docs/design.md.
-#include <doctest/doctest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
+
+#include <doctest/doctest.h>
 
 namespace fs = std::filesystem;
 
