@@ -152,7 +152,7 @@ Result<void> read_metadata(ByteReader& r, uint64_t count, const std::shared_ptr<
         const std::string_view key = NIBBLE_TRY(r.string("metadata key"));
         if (key.empty() || key.size() > max_key_bytes)
             return r.corrupt("metadata key", cat("number ", i + 1, " has ", key.size(), " bytes"));
-        Context c{r, owner, quote(key)};
+        Context c{r, owner, printable(key)};
         MetaValue value = NIBBLE_TRY(read_value(c));
         if (!out.insert(std::string(key), std::move(value))) return r.corrupt(c.field, "occurs twice");
     }
@@ -178,7 +178,7 @@ Result<RawTensor> read_tensor_info(ByteReader& r) {
         return r.corrupt("tensor name", cat("has ", name.size(), " bytes"));
     RawTensor t;
     t.info.name = std::string(name);
-    const std::string field = cat("tensor ", quote(name));
+    const std::string field = cat("tensor ", printable(name));
     const uint32_t n_dims = NIBBLE_TRY(r.read<uint32_t>(field));
     if (n_dims > 4) return r.corrupt(field, cat("has ", n_dims, " dimensions, at most 4 are possible"));
     t.info.n_dims = static_cast<int>(n_dims);
@@ -188,7 +188,7 @@ Result<RawTensor> read_tensor_info(ByteReader& r) {
     auto type = type_from_id(id);
     if (!type) {
         Error e = std::move(type).error();
-        return Error{e.code, r.where(), cat(field, ": ", e.where, " ", e.what), e.fix};
+        return Error{e.code, r.where(), cat("tensor ", quote(name), ": ", e.where, " ", e.what), e.fix};
     }
     t.info.type = *type;
     return t;
@@ -197,7 +197,7 @@ Result<RawTensor> read_tensor_info(ByteReader& r) {
 // Gives the tensor its bytes; `data` is the data section.
 Result<void> place(RawTensor& t, std::span<const std::byte> data, size_t alignment,
                    const std::string& where) {
-    const auto fail = [&](std::string what, std::string_view fix) {
+    const auto fail = [&](const std::string& what, std::string_view fix) {
         return Error{ErrorCode::corrupt, where, cat("tensor ", quote(t.info.name), " ", what),
                      std::string(fix)};
     };

@@ -7,7 +7,10 @@
 
 namespace nibble {
 
-// 'text' in single quotes: control bytes become \xNN, at most `limit` bytes of the text are shown.
+// The text with control bytes as \xNN, cut with "…" after `limit` bytes.
+std::string printable(std::string_view text, size_t limit = 96);
+
+// The same in single quotes.
 std::string quote(std::string_view text, size_t limit = 96);
 
 }  // namespace nibble

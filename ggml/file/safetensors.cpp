@@ -96,7 +96,7 @@ std::optional<std::array<int64_t, 4>> to_ne(const std::vector<int64_t>& shape, c
 
 Result<Placed> parse_tensor(const std::string& name, const json& entry, std::span<const std::byte> data,
                             const std::string& where) {
-    const auto fail = [&](std::string what) {
+    const auto fail = [&](const std::string& what) {
         return corrupt(where, cat("tensor ", quote(name), " ", what));
     };
     if (!entry.is_object()) return fail("is not described by a JSON object");

@@ -152,9 +152,11 @@ void mutate(const std::string& good, int rounds, Try&& attempt) {
                 case 3:
                     bad.erase(at, rng() % 9);
                     break;
-                default:
-                    bad.insert(at, bad.substr(rng() % bad.size(), rng() % 24));
+                default: {
+                    const size_t from = rng() % bad.size();
+                    bad.insert(at, bad.substr(from, rng() % 24));
                     break;
+                }
             }
         }
         count(bad);
