@@ -22,6 +22,11 @@ void decode_row(const std::byte* src, float* dst, size_t n) {
 }
 
 template <class F>
+concept Writable = requires(const float* in, typename F::Block& b) {
+    F::encode(in, b);
+};
+
+template <class F>
 void encode_row(const float* src, std::byte* dst, size_t n) {
     for (size_t i = 0; i < n; i += F::block_len, dst += sizeof(typename F::Block)) {
         typename F::Block b;
@@ -36,35 +41,32 @@ struct Geometry {
     uint32_t block_len, block_bytes;
 };
 
-// Types that files may contain; one that gains a format in list.h takes its row from there.
-constexpr Geometry known[] = {
-    {Type::q4_0, "q4_0", 32, 18},       {Type::q4_1, "q4_1", 32, 20},
-    {Type::q5_0, "q5_0", 32, 22},       {Type::q5_1, "q5_1", 32, 24},
-    {Type::q8_1, "q8_1", 32, 36},       {Type::q2_k, "q2_k", 256, 84},
-    {Type::q3_k, "q3_k", 256, 110},     {Type::q4_k, "q4_k", 256, 144},
-    {Type::q5_k, "q5_k", 256, 176},     {Type::q6_k, "q6_k", 256, 210},
-    {Type::q8_k, "q8_k", 256, 292},     {Type::iq2_xxs, "iq2_xxs", 256, 66},
-    {Type::iq2_xs, "iq2_xs", 256, 74},  {Type::iq3_xxs, "iq3_xxs", 256, 98},
-    {Type::iq1_s, "iq1_s", 256, 50},    {Type::iq4_nl, "iq4_nl", 32, 18},
-    {Type::iq3_s, "iq3_s", 256, 110},   {Type::iq2_s, "iq2_s", 256, 82},
-    {Type::iq4_xs, "iq4_xs", 256, 136}, {Type::i8, "i8", 1, 1},
-    {Type::i16, "i16", 1, 2},           {Type::i32, "i32", 1, 4},
-    {Type::i64, "i64", 1, 8},           {Type::f64, "f64", 1, 8},
-    {Type::iq1_m, "iq1_m", 256, 56},    {Type::tq1_0, "tq1_0", 256, 54},
-    {Type::tq2_0, "tq2_0", 256, 66},    {Type::mxfp4, "mxfp4", 32, 17},
-    {Type::nvfp4, "nvfp4", 64, 36},     {Type::q1_0, "q1_0", 128, 18},
-    {Type::q2_0, "q2_0", 64, 18},
+// Types that files may contain but that have no codec.
+constexpr Geometry geometry_only[] = {
+    {Type::iq2_xxs, "iq2_xxs", 256, 66},
+    {Type::iq2_xs, "iq2_xs", 256, 74},
+    {Type::iq3_xxs, "iq3_xxs", 256, 98},
+    {Type::iq1_s, "iq1_s", 256, 50},
+    {Type::iq3_s, "iq3_s", 256, 110},
+    {Type::iq2_s, "iq2_s", 256, 82},
+    {Type::i8, "i8", 1, 1},
+    {Type::i16, "i16", 1, 2},
+    {Type::i32, "i32", 1, 4},
+    {Type::i64, "i64", 1, 8},
+    {Type::f64, "f64", 1, 8},
+    {Type::iq1_m, "iq1_m", 256, 56},
 };
 
 std::vector<TypeInfo> build_table() {
     std::vector<TypeInfo> table;
     Formats::for_each([&]<class F>() {
-        table.push_back({F::type, F::name, F::block_len, sizeof(typename F::Block), F::dot, decode_row<F>,
-                         encode_row<F>});
+        TypeInfo row{F::type, F::name,       F::block_len, sizeof(typename F::Block),
+                     F::dot,  decode_row<F>, nullptr};
+        if constexpr (Writable<F>) row.encode = encode_row<F>;
+        table.push_back(row);
     });
-    for (const Geometry& g : known)
-        if (!visit_format(g.type, []<class F>() {}))
-            table.push_back({g.type, g.name, g.block_len, g.block_bytes, DotClass::none, nullptr, nullptr});
+    for (const Geometry& g : geometry_only)
+        table.push_back({g.type, g.name, g.block_len, g.block_bytes, DotClass::none, nullptr, nullptr});
     return table;
 }
 

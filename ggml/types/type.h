@@ -49,6 +49,8 @@ enum class Type : uint32_t {
     nvfp4 = 40,
     q1_0 = 41,
     q2_0 = 42,
+    nf4 = 1004,
+    nf4_dq = 1005,
 };
 
 // How the products of a format's elements are formed; owns the family of matmul kernels.
@@ -57,16 +59,17 @@ enum class DotClass : uint8_t {
     real,            // converts to f32 element by element: f32, f16, bf16
     scaled_int,      // integer codes times one scale per group
     scaled_int_min,  // integer codes times a scale, plus a minimum, per group
-    table,           // 4-bit codes looked up in a table, times a scale per group
+    table,           // codes looked up in a table of 16, times a scale per group
 };
 
-// One row of the list of types. `decode`/`encode` are null where the program knows only the geometry.
+// One row of the list of types.
 struct TypeInfo {
     Type type;
     std::string_view name;  // lower case, as the command line spells it
     uint32_t block_len;     // elements per block; a row is a whole number of blocks
     uint32_t block_bytes;   // bytes per block
     DotClass dot;
+    // Either may be null: types known only by geometry, and formats that are read but not written.
     // n elements (a multiple of block_len); src/dst hold n / block_len * block_bytes bytes, any alignment.
     void (*decode)(const std::byte* src, float* dst, size_t n);
     void (*encode)(const float* src, std::byte* dst, size_t n);  // round to nearest, no search
