@@ -1,0 +1,209 @@
+// The binary as users and scripts meet it: pipes, exit codes, messages, hostile files.
+// Nothing here looks inside; what is checked is what can be seen.
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "ggml/base/cat.h"
+#include "ggml/base/mapped_file.h"
+#include "tests/cli/process.h"
+
+using namespace nibble;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path root = NIBBLE_SOURCE_DIR;
+
+ProcessResult nibble_cli(std::vector<std::string> args, const std::string& input = {}, int signal = 0) {
+    args.insert(args.begin(), NIBBLE_BINARY);
+    return run_process(args, input, signal);
+}
+
+struct Scratch {
+    fs::path dir = fs::temp_directory_path() / cat("nibble-cli-", ::getpid());
+    Scratch() { fs::create_directories(dir); }
+    ~Scratch() { fs::remove_all(dir); }
+    std::string file(const std::string& name, const std::string& content) const {
+        std::ofstream(dir / name, std::ios::binary) << content;
+        return (dir / name).string();
+    }
+};
+
+// One clear line that names what is wrong, and the exit code.
+void check_refused(const ProcessResult& r, int code, std::string_view mentions) {
+    INFO("stderr: " << r.err);
+    CHECK(r.code == code);
+    CHECK(r.out.empty());
+    CHECK(r.err.starts_with("nibble: "));
+    CHECK(std::ranges::count(r.err, '\n') == 1);
+    CHECK(r.err.find(mentions) != std::string::npos);
+}
+
+const std::string checkpoint = (root / "models/fairytale").string();
+
+}  // namespace
+
+TEST_CASE("run: the golden greedy text from -p, -f and stdin, from the folder and from the bundled file") {
+    const auto golden = nlohmann::json::parse(*read_text_file(root / "tests/golden/fairytale.json"));
+    const std::string prompt = golden["prompts"][0]["text"];
+    std::string ids;
+    for (const auto& t : golden["prompts"][0]["greedy_40"]) ids += cat(t.get<int>(), " ");
+    const ProcessResult expected = nibble_cli({"tokenize", "--detokenize", ids});
+    REQUIRE(expected.code == 0);
+    const std::vector<std::string> flags = {"--temp", "0",        "-n",        "40",          "-q",
+                                            "-m",     checkpoint, "--special", "--ignore-eos"};
+    const auto with = [&](std::vector<std::string> more) {
+        std::vector<std::string> args = {"run"};
+        args.insert(args.end(), flags.begin(), flags.end());
+        args.insert(args.end(), more.begin(), more.end());
+        return args;
+    };
+    const Scratch scratch;
+    for (const ProcessResult& r : {nibble_cli(with({"-p", prompt})), nibble_cli(with({}), prompt),
+                                   nibble_cli(with({"-f", scratch.file("p", prompt)}))}) {
+        CHECK(r.code == 0);
+        CHECK(r.err.empty());
+        // Control tokens have no text in an answer.
+        std::string shown = expected.out;
+        for (const std::string_view control : {"<|im_end|>", "<|im_start|>"})
+            for (size_t at; (at = shown.find(control)) != std::string::npos;) shown.erase(at, control.size());
+        CHECK(r.out == shown);
+    }
+    const ProcessResult bundled = nibble_cli({"run", "-p", prompt, "-n", "5", "--temp", "0"});
+    CHECK(bundled.code == 0);
+    CHECK(!bundled.out.empty());
+    CHECK(bundled.err.find("tokens/s") != std::string::npos);
+}
+
+TEST_CASE("run: a seed reproduces a text with any number of threads and any chunk size") {
+    const auto text = [](std::vector<std::string> more) {
+        std::vector<std::string> args = {
+            "run", "-p", "The King said to his daughter, who was", "-n", "60", "-q", "--seed", "7"};
+        args.insert(args.end(), more.begin(), more.end());
+        const ProcessResult r = nibble_cli(args);
+        CHECK(r.code == 0);
+        return r.out;
+    };
+    const std::string once = text({"--threads", "1"});
+    CHECK(once.size() > 20);
+    CHECK(text({"--threads", "2"}) == once);
+    CHECK(text({"--threads", "4", "--batch", "1"}) == once);
+    CHECK(text({"--batch", "7"}) == once);
+    CHECK(text({"--seed", "8"}) != once);
+}
+
+TEST_CASE("run: stop strings, length, full context") {
+    const std::vector<std::string> greedy = {"run",    "-q", "-p", "Once upon a time",
+                                             "--temp", "0",  "-n", "30"};
+    const std::string full = nibble_cli(greedy).out;
+    REQUIRE(full.size() > 20);
+    const std::string stop = full.substr(10, 4);
+    auto args = greedy;
+    args.insert(args.end(), {"--stop", stop});
+    CHECK(nibble_cli(args).out == full.substr(0, full.find(stop)));
+
+    const ProcessResult context =
+        nibble_cli({"run", "-p", "Once upon a time", "--ctx", "12", "--ignore-eos"});
+    CHECK(context.code == 0);
+    CHECK(context.err.find("context of 12 tokens is full") != std::string::npos);
+    CHECK(nibble_cli({"run", "-p", "x", "-n", "0", "-q"}).out.empty());
+}
+
+TEST_CASE("run: invalid UTF-8 in the prompt is kept as bytes") {
+    const ProcessResult r = nibble_cli({"run", "-n", "3", "-q", "--temp", "0"}, "abc \xff\xfe\x80 xyz");
+    CHECK(r.code == 0);
+    const ProcessResult ids = nibble_cli({"tokenize", "--ids"}, "abc \xff\xfe\x80 xyz");
+    CHECK(nibble_cli({"tokenize", "--detokenize"}, ids.out).out == "abc \xff\xfe\x80 xyz");
+}
+
+TEST_CASE("run: Ctrl-C flushes what was generated and exits with 130") {
+    const ProcessResult r = nibble_cli(
+        {"run", "-p", "Once upon a time", "--ignore-eos", "--ctx", "512", "--batch", "1"}, {}, SIGINT);
+    CHECK(r.code == 130);
+    CHECK(!r.out.empty());
+}
+
+TEST_CASE("bad command lines exit with 2 and one line") {
+    check_refused(nibble_cli({"run", "-p", "x", "-n", "-5"}), 2, "-n");
+    check_refused(nibble_cli({"run", "-p", "x", "--temp", "nan"}), 2, "temp");
+    check_refused(nibble_cli({"run", "-p", "x", "--top-p", "1.5"}), 2, "top");
+    check_refused(nibble_cli({"run", "-p", ""}), 2, "prompt");
+    check_refused(nibble_cli({"run", "-p", "x", "--ctx", "0"}), 2, "--ctx");
+    check_refused(nibble_cli({"run", "-p", "x", "--kv-type", "q9"}), 2, "q9");
+    check_refused(nibble_cli({"run", "-p", "x", "--isa", "z80"}), 2, "z80");
+    check_refused(nibble_cli({"run", "-p", "Once upon a time there was a king", "--ctx", "4"}), 2, "4");
+    check_refused(nibble_cli({"walk"}), 2, "walk");
+    check_refused(nibble_cli({"tokenize", "--detokenize", "99999999"}), 2, "99999999");
+}
+
+TEST_CASE("bad models exit with 1 and one line") {
+    const Scratch s;
+    const auto run = [&](const std::string& model) { return nibble_cli({"run", "-p", "x", "-m", model}); };
+    check_refused(run("/nonexistent.gguf"), 1, "/nonexistent.gguf");
+    check_refused(run(s.dir.string()), 1, s.dir.string());
+    check_refused(run(s.file("text.gguf", "this is not a model")), 1, "text.gguf");
+    check_refused(run(s.file("empty.gguf", "")), 1, "empty.gguf");
+    const std::string whole = *read_text_file(root / "models/fairytale-int8.gguf");
+    for (const size_t n : {size_t{10}, size_t{5000}, whole.size() / 2, whole.size() - 1})
+        check_refused(run(s.file("cut.gguf", whole.substr(0, n))), 1, "cut.gguf");
+
+    // A folder whose tensors disagree with its config, and one of an unknown architecture.
+    const auto folder = [&](std::string_view name, std::string_view from, std::string_view to) {
+        const fs::path dir = s.dir / name;
+        fs::create_directories(dir);
+        for (const auto& f : fs::directory_iterator(checkpoint))
+            fs::create_symlink(f.path(), dir / f.path().filename());
+        std::string config = *read_text_file(fs::path(checkpoint) / "config.json");
+        const size_t at = config.find(from);
+        REQUIRE(at != std::string::npos);
+        config.replace(at, from.size(), to);
+        fs::remove(dir / "config.json");
+        std::ofstream(dir / "config.json") << config;
+        return dir.string();
+    };
+    check_refused(run(folder("shape", "\"hidden_size\": 256", "\"hidden_size\": 128")), 1, "x 256");
+    check_refused(run(folder("arch", "\"model_type\": \"llama\"", "\"model_type\": \"lemma\"")), 1, "lemma");
+    check_refused(run(folder("act", "\"silu\"", "\"gelu\"")), 1, "hidden_act");
+    check_refused(run(folder("layers", "\"num_hidden_layers\": 6", "\"num_hidden_layers\": 7")), 1, "blk.6");
+    check_refused(run(folder("fewer", "\"num_hidden_layers\": 6", "\"num_hidden_layers\": 5")), 1, "blk.5");
+    check_refused(run(folder("heads", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0")), 1,
+                  "heads");
+    check_refused(nibble_cli({"run", "-p", "x", "--ctx", "1000000000"}), 2, "ctx");
+    check_refused(nibble_cli({"run", "-p", "x", "--ctx", "100000000"}), 1, "MiB");
+}
+
+TEST_CASE("tokenize: ids on one line, pieces, and back; a vocabulary is enough") {
+    CHECK(nibble_cli({"tokenize", "--ids", "Once upon a time"}).out == "2139 674 258 512\n");
+    const ProcessResult pieces = nibble_cli({"tokenize", "Once upon a time"});
+    CHECK(pieces.out.starts_with("2139\tOnce\n674\t upon\n"));
+    CHECK(nibble_cli({"tokenize", "--ids", "-m", (root / "tests/data/tokenizers/gpt-2.gguf").string(),
+                      "Hello world"})
+              .out == "15496 995\n");
+    CHECK(nibble_cli({"tokenize", "--ids", "<|im_end|>"}).out != "4090\n");
+    CHECK(nibble_cli({"tokenize", "--ids", "--special", "<|im_end|>"}).out == "4090\n");
+    check_refused(nibble_cli({"run", "-p", "x", "-m", (root / "tests/data/tokenizers/gpt-2.gguf").string()}),
+                  1, "gpt-2.gguf");
+}
+
+TEST_CASE("inspect: the figures of the bundled model") {
+    for (const std::string& m : {checkpoint, (root / "models/fairytale-int8.gguf").string()}) {
+        const ProcessResult r = nibble_cli({"inspect", m});
+        CHECK(r.code == 0);
+        CHECK(r.out.find("parameters 5.7") != std::string::npos);
+        CHECK(r.out.find("kv cache 3072 bytes per token as f16") != std::string::npos);
+    }
+    check_refused(nibble_cli({"inspect", "/nonexistent"}), 1, "/nonexistent");
+}
+
+TEST_CASE("help exits with 0") {
+    for (const char* command : {"run", "inspect", "tokenize"}) {
+        const ProcessResult r = nibble_cli({command, "--help"});
+        CHECK(r.code == 0);
+        CHECK(r.out.find("Examples") != std::string::npos);
+    }
+}
