@@ -1,0 +1,111 @@
+// The working set of one sampling step: the tokens that are still in play and their logits.
+// Starts as a view of the whole vocabulary; becomes a short list as soon as a link of the chain selects.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ggml/base/result.h"
+#include "src/sample/weight_histogram.h"
+
+namespace nibble {
+
+using Token = int32_t;
+
+struct Candidate {
+    Token id = 0;
+    float logit = 0;
+};
+
+// The order of candidates everywhere: by descending logit, equal logits by ascending id.
+inline bool precedes(const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+// Two states. "Dense": the caller's logits, edited in place (restore() undoes it), with the maximum of every
+// block of 64, so that selections look at the few blocks that matter. "Listed": a vector of candidates in
+// ascending id, or in the order above after a selection by rank. A vocabulary of 150,000 is never sorted.
+//
+// Invariants after begin(): no NaN, no +inf, at least one finite logit. -inf means "cannot be picked".
+// Links keep it so: set() clamps, and no selection removes the best candidate.
+class Candidates {
+  public:
+    // Borrows the logits until the next begin(). An Error names the token whose logit is NaN or +inf, or says
+    // that every logit is -inf.
+    Result<void> begin(std::span<float> logits);
+    void restore();  // puts back what edits have changed in the caller's logits
+
+    bool listed() const { return listed_; }
+    size_t size() const { return listed_ ? list_.size() : dense_.size(); }
+    float best() const;             // the largest logit; O(1) when sorted or dense
+    uint64_t total_weight() const;  // sum of weight_of(logit - best()) over all candidates
+
+    // Replaces logits of some tokens: logit = edit(logit, value) for each (token, value) of the map. Tokens
+    // that are not candidates are ignored. Map: any associative container keyed by Token.
+    template <class Map, class Edit>
+    void edit(const Map& values, Edit edit) {
+        if (!listed_) {
+            for (const auto& [token, value] : values) {
+                if (token >= 0 && static_cast<size_t>(token) < dense_.size())
+                    set_dense(token, edit(dense_[static_cast<size_t>(token)], value));
+            }
+            return;
+        }
+        for (Candidate& c : list_) {
+            if (const auto it = values.find(c.id); it != values.end())
+                c.logit = clamped(edit(c.logit, it->second));
+        }
+        changed(false);
+    }
+
+    // Selections. Tokens at -inf are never listed.
+    void keep_top(size_t k);               // the first k in order; k >= 1
+    void keep_at_least(double threshold);  // logit >= threshold; the best always stays
+    Candidate first();                     // the first in order
+    void keep_through(Candidate last);     // `last`, a candidate, and what precedes it
+
+    // The first in order at which the sum of weights reaches `weight`; 1 <= weight <= total. weigh() gives
+    // the total and must come right before.
+    uint64_t weigh();
+    Candidate reach(uint64_t weight);
+
+    // The list, with at least the first n in order; the rest follows them in no particular order.
+    std::span<const Candidate> sorted(size_t n);
+    bool in_order() const { return listed_ && n_sorted_ == list_.size(); }
+
+    // Everything as a list that the caller may change; who does, calls changed() and says whether the list is
+    // in order.
+    std::vector<Candidate>& list();
+    void changed(bool sorted);
+
+    std::span<const float> dense() const { return dense_; }  // the logits while !listed()
+
+    static float clamped(double logit);  // to what a candidate may have: finite or -inf; NaN becomes -inf
+
+  private:
+    struct Undo {
+        Token token;
+        float logit;
+    };
+
+    template <class Visit>
+    void each_weight(Visit visit) const;
+    void set_dense(Token token, double logit);
+    void list_blocks(float least);
+
+    std::span<float> dense_;
+    std::vector<float> block_best_;
+    std::vector<Undo> undo_;
+    bool listed_ = false;
+    std::vector<Candidate> list_;
+    size_t n_sorted_ = 0;  // list_[0, n_sorted_) is in order and precedes the rest
+    mutable float best_ = 0;
+    mutable bool best_known_ = false;
+    std::vector<float> block_scratch_;
+    WeightHistogram histogram_;
+    std::vector<Candidate> crossing_;
+};
+
+}  // namespace nibble

@@ -1,0 +1,34 @@
+// Adds a bias to the logits of single tokens.
+// Several biases of one token add up.
+#include <unordered_map>
+
+#include "src/sample/chain_table.h"
+
+namespace nibble {
+
+namespace {
+
+class Bias final : public Sampler {
+  public:
+    explicit Bias(const std::vector<LogitBias>& biases) {
+        for (const LogitBias& b : biases) by_token_[b.token] += b.bias;
+    }
+
+    void apply(Candidates& candidates, const SampleStep&) override {
+        candidates.edit(by_token_, [](double logit, double bias) { return logit + bias; });
+    }
+
+    std::unique_ptr<Sampler> clone() const override { return std::make_unique<Bias>(*this); }
+
+  private:
+    std::unordered_map<Token, double> by_token_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sampler> make_logit_bias(const SamplerParams& p) {
+    if (p.logit_bias.empty()) return nullptr;
+    return std::make_unique<Bias>(p.logit_bias);
+}
+
+}  // namespace nibble

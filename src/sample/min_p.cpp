@@ -1,0 +1,29 @@
+// Min-p: keeps tokens whose probability is at least a given part of the best one's.
+// The normalizer cancels, so it is a threshold on logits: l >= best + ln(min_p).
+#include <cmath>
+
+#include "src/sample/chain_table.h"
+
+namespace nibble {
+
+namespace {
+
+class MinP final : public Sampler {
+  public:
+    explicit MinP(double p) : log_p_(std::log(p)) {}
+    void apply(Candidates& candidates, const SampleStep&) override {
+        candidates.keep_at_least(candidates.best() + log_p_);
+    }
+    std::unique_ptr<Sampler> clone() const override { return std::make_unique<MinP>(*this); }
+
+  private:
+    double log_p_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sampler> make_min_p(const SamplerParams& p) {
+    return p.min_p > 0 ? std::make_unique<MinP>(p.min_p) : nullptr;
+}
+
+}  // namespace nibble

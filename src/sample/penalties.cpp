@@ -1,0 +1,50 @@
+// Repetition, frequency and presence penalties over a window of the accepted tokens.
+// The counts follow the window, so a step costs the distinct tokens in it and nothing else.
+#include <unordered_map>
+
+#include "src/sample/chain_table.h"
+
+namespace nibble {
+
+namespace {
+
+class Penalties final : public Sampler {
+  public:
+    explicit Penalties(const SamplerParams& p)
+        : repeat_(p.repeat_penalty),
+          frequency_(p.frequency_penalty),
+          presence_(p.presence_penalty),
+          last_n_(p.repeat_last_n) {}
+
+    void apply(Candidates& candidates, const SampleStep&) override {
+        candidates.edit(counts_, [this](double logit, int32_t count) {
+            logit = logit > 0 ? logit / repeat_ : logit * repeat_;
+            return logit - count * frequency_ - presence_;
+        });
+    }
+
+    void accept(std::span<const Token> history) override {
+        ++counts_[history.back()];
+        if (last_n_ < 0 || history.size() <= static_cast<size_t>(last_n_)) return;
+        const auto leaving = counts_.find(history[history.size() - 1 - static_cast<size_t>(last_n_)]);
+        if (--leaving->second == 0) counts_.erase(leaving);
+    }
+
+    void reset() override { counts_.clear(); }
+    std::unique_ptr<Sampler> clone() const override { return std::make_unique<Penalties>(*this); }
+
+  private:
+    double repeat_, frequency_, presence_;
+    int32_t last_n_;
+    std::unordered_map<Token, int32_t> counts_;  // of the tokens in the window
+};
+
+}  // namespace
+
+std::unique_ptr<Sampler> make_penalties(const SamplerParams& p) {
+    const bool neutral = p.repeat_penalty == 1 && p.frequency_penalty == 0 && p.presence_penalty == 0;
+    if (neutral || p.repeat_last_n == 0) return nullptr;
+    return std::make_unique<Penalties>(p);
+}
+
+}  // namespace nibble
