@@ -26,9 +26,9 @@ inline SamplerParams neutral() {
 
 inline SamplerParams with(std::vector<std::pair<std::string_view, std::string_view>> settings) {
     SamplerParams p = neutral();
-    for (const auto& [key, value] : settings) {
-        CAPTURE(key);
-        REQUIRE(set(p, key, value).ok());
+    for (const auto& setting : settings) {
+        CAPTURE(setting.first);
+        REQUIRE(set(p, setting.first, setting.second).ok());
     }
     return p;
 }
@@ -60,10 +60,11 @@ inline std::map<Token, double> after(Chain& chain, std::vector<float> logits, ui
 inline void check_distribution(const std::map<Token, double>& actual, const std::map<Token, double>& expected,
                                double tolerance = 1e-6) {
     REQUIRE(actual.size() == expected.size());
-    for (const auto& [token, p] : expected) {
+    for (const auto& entry : expected) {
+        const Token token = entry.first;
         CAPTURE(token);
         REQUIRE(actual.count(token) == 1);
-        CHECK(std::abs(actual.at(token) - p) <= tolerance);
+        CHECK(std::abs(actual.at(token) - entry.second) <= tolerance);
     }
 }
 
