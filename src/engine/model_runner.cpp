@@ -84,7 +84,8 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
 
 Result<MemoryForecast> ModelRunner::forecast(TensorFile file, RunnerConfig config,
                                              std::span<Backend* const> backends) {
-    return NIBBLE_TRY(prepare(std::move(file), std::move(config), backends)).forecast_;
+    const ModelRunner r = NIBBLE_TRY(prepare(std::move(file), std::move(config), backends));
+    return r.forecast_;
 }
 
 Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const {

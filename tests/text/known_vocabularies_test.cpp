@@ -1,0 +1,86 @@
+// Tokenizers of well-known models against expected ids, and the bundled one against its reference.
+// gpt-2 and phi-3 are in the repository; more are read from $NIBBLE_TEST_DATA/tokenizers when it is set.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "ggml/base/cat.h"
+#include "ggml/base/mapped_file.h"
+#include "src/model/vocab_file.h"
+#include "src/text/tokenizer.h"
+
+using namespace nibble;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path root = NIBBLE_SOURCE_DIR;
+
+Tokenizer open_tokenizer(const fs::path& path) {
+    auto file = TensorFile::open(path);
+    REQUIRE_MESSAGE(file, (file ? "" : file.error().message()));
+    auto vocab = read_vocab(*file);
+    REQUIRE_MESSAGE(vocab, (vocab ? "" : vocab.error().message()));
+    auto tokenizer = Tokenizer::create(std::move(*vocab));
+    REQUIRE_MESSAGE(tokenizer, (tokenizer ? "" : tokenizer.error().message()));
+    return std::move(*tokenizer);
+}
+
+nlohmann::json json_file(const fs::path& path) { return nlohmann::json::parse(*read_text_file(path)); }
+
+fs::path vocabulary(const std::string& name) {
+    const fs::path own = root / "tests/data/tokenizers" / (name + ".gguf");
+    if (fs::exists(own)) return own;
+    const char* more = std::getenv("NIBBLE_TEST_DATA");
+    const fs::path other = more ? fs::path(more) / "tokenizers" / (name + ".gguf") : fs::path();
+    return fs::exists(other) ? other : fs::path();
+}
+
+}  // namespace
+
+TEST_CASE("expected ids of known vocabularies, and their text back") {
+    for (const std::string name : {"gpt-2", "phi-3", "llama-spm", "starcoder", "deepseek-coder"}) {
+        INFO(name);
+        const fs::path path = vocabulary(name);
+        if (path.empty()) {
+            MESSAGE(name << " is not checked: set NIBBLE_TEST_DATA to a folder with tokenizers/" << name << ".gguf");
+            continue;
+        }
+        const Tokenizer tokenizer = open_tokenizer(path);
+        const nlohmann::json expected = json_file(fs::path(path).replace_extension(".json"));
+        REQUIRE(expected["cases"].size() == 46);
+        for (const auto& c : expected["cases"]) {
+            const auto text = c["text"].get<std::string>();
+            INFO(c.dump());
+            const auto ids = tokenizer.encode(text, {false, false});
+            CHECK(ids == c["ids"].get<std::vector<Token>>());
+            CHECK(tokenizer.decode(ids) == text);
+        }
+    }
+}
+
+TEST_CASE("the bundled tokenizer, from tokenizer.json and from the GGUF") {
+    const auto golden = json_file(root / "tests/golden/fairytale.json");
+    const std::string alice = *read_text_file(root / "tests/data/alice.txt");
+    std::vector<Token> first;
+    for (const char* model : {"models/fairytale", "models/fairytale-int8.gguf"}) {
+        INFO(model);
+        const Tokenizer tokenizer = open_tokenizer(root / model);
+        for (const auto& prompt : golden["prompts"])
+            CHECK(tokenizer.encode(prompt["text"].get<std::string>(), {true, true}) ==
+                  prompt["ids"].get<std::vector<Token>>());
+        const auto ids = tokenizer.encode(alice);
+        CHECK(tokenizer.decode(ids) == alice);
+        if (first.empty()) first = ids;
+        CHECK(ids == first);
+        CHECK(tokenizer.is_end_of_generation(4088));
+        CHECK(tokenizer.is_end_of_generation(4090));
+        CHECK(!tokenizer.is_end_of_generation(44));
+        CHECK(tokenizer.encode("<|im_end|>").size() > 1);
+        CHECK(tokenizer.encode("<|im_end|>", {true, true}) == std::vector<Token>{4090});
+        CHECK(tokenizer.encode("<think>") == std::vector<Token>{4092});
+    }
+}
