@@ -1,0 +1,155 @@
+// Workers share one word that holds the number of tasks left; taking a task is one compare-and-swap.
+// Idle workers spin for a bounded time, then sleep; the caller wakes them only when some do sleep.
+#include "ggml/base/thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "ggml/base/cpu_count.h"
+
+namespace nibble {
+namespace {
+
+inline void cpu_relax() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield" ::: "memory");
+#endif
+}
+
+// Long enough to bridge the caller's serial work between two instructions of a program, short enough that an
+// idle pool costs nothing that can be felt.
+constexpr std::chrono::microseconds spin_time{50};
+
+// Waits until ready() or until the spin time is over; says whether ready() held.
+template <class Ready>
+bool spin_until(bool may_spin, Ready ready) {
+    if (ready()) return true;
+    if (!may_spin) return false;
+    const auto end = std::chrono::steady_clock::now() + spin_time;
+    do {
+        for (int i = 0; i < 32; ++i) {
+            if (ready()) return true;
+            cpu_relax();
+        }
+    } while (std::chrono::steady_clock::now() < end);
+    return false;
+}
+
+constexpr uint64_t count_bits = 40;
+constexpr uint64_t count_mask = (uint64_t{1} << count_bits) - 1;
+
+}  // namespace
+
+struct ThreadPool::State {
+    // Low 40 bits: tasks not yet taken; above: number of the run, so that a word never repeats by accident.
+    alignas(64) std::atomic<uint64_t> word{0};
+    alignas(64) std::atomic<int64_t> unfinished{0};
+    std::atomic<uint32_t> caller_sleeps{0};  // 1 while the caller waits for `unfinished` to become 0
+    alignas(64) std::atomic<int> sleepers{0};
+    std::atomic<uint32_t> epoch{0};  // what sleeping workers wait on
+    std::atomic<bool> stop{false};
+    // The run in progress. Only who holds a task of it may read these: the run cannot end before that task.
+    const FunctionRef<void(int64_t, int)>* fn = nullptr;
+    int64_t n_tasks = 0;
+    uint64_t run_number = 0;
+    bool may_spin = true;
+    std::vector<std::thread> workers;
+
+    bool has_work() const { return (word.load(std::memory_order_acquire) & count_mask) != 0; }
+
+    // Takes tasks until none is left, then reports all of them at once.
+    void work(int worker) {
+        int64_t done = 0;
+        uint64_t w = word.load(std::memory_order_acquire);
+        while ((w & count_mask) != 0) {
+            if (!word.compare_exchange_weak(w, w - 1, std::memory_order_acq_rel, std::memory_order_acquire))
+                continue;
+            (*fn)(n_tasks - static_cast<int64_t>(w & count_mask), worker);
+            ++done;
+            w = word.load(std::memory_order_acquire);
+        }
+        if (done > 0 && unfinished.fetch_sub(done) == done && caller_sleeps.exchange(0) != 0)
+            caller_sleeps.notify_one();
+    }
+
+    void worker_loop(int worker) {
+        while (!stop.load(std::memory_order_acquire)) {
+            if (spin_until(may_spin, [this] { return has_work() || stop.load(std::memory_order_relaxed); })) {
+                work(worker);
+                continue;
+            }
+            const uint32_t seen = epoch.load();
+            sleepers.fetch_add(1);
+            // Either this sees the work, or the caller, who published it first, sees the sleeper.
+            if (word.load() % (count_mask + 1) == 0 && !stop.load()) epoch.wait(seen);
+            sleepers.fetch_sub(1);
+        }
+    }
+
+    void wake(bool all) {
+        if (sleepers.load() == 0) return;
+        epoch.fetch_add(1);
+        if (all)
+            epoch.notify_all();
+        else
+            epoch.notify_one();
+    }
+
+    void wait_for_finish() {
+        const auto finished = [this] { return unfinished.load(std::memory_order_acquire) == 0; };
+        while (!spin_until(may_spin, finished)) {
+            caller_sleeps.store(1);
+            if (unfinished.load() != 0) caller_sleeps.wait(1);
+        }
+        caller_sleeps.store(0);
+    }
+};
+
+ThreadPool::ThreadPool(int n_threads)
+    : n_threads_(n_threads > 0 ? n_threads : default_threads()), state_(std::make_unique<State>()) {
+    // With more threads than CPUs a spinning thread only keeps another one from its work.
+    const std::vector<int> cpus = allowed_cpus();
+    state_->may_spin = cpus.empty() || n_threads_ <= static_cast<int>(cpus.size());
+    for (int i = 1; i < n_threads_; ++i)
+        state_->workers.emplace_back([s = state_.get(), i] { s->worker_loop(i); });
+}
+
+ThreadPool::~ThreadPool() {
+    state_->stop.store(true);
+    state_->epoch.fetch_add(1);
+    state_->epoch.notify_all();
+    for (std::thread& t : state_->workers) t.join();
+}
+
+void ThreadPool::run(int64_t n_tasks, FunctionRef<void(int64_t task, int worker)> fn) {
+    if (n_threads_ == 1 || n_tasks <= 1) {
+        for (int64_t i = 0; i < n_tasks; ++i) fn(i, 0);
+        return;
+    }
+    State& s = *state_;
+    s.fn = &fn;
+    s.n_tasks = n_tasks;
+    s.unfinished.store(n_tasks);
+    s.word.store(++s.run_number << count_bits | static_cast<uint64_t>(n_tasks));
+    s.wake(n_tasks > 2);
+    s.work(0);
+    s.wait_for_finish();
+}
+
+int ThreadPool::default_threads() {
+    const std::vector<int> cpus = allowed_cpus();
+    int n = physical_cores(cpus);
+    if (n == 0) n = static_cast<int>(std::thread::hardware_concurrency());
+    const double quota = cpu_quota();
+    // A fraction of a CPU would be spent waiting for the next period: round down.
+    if (quota > 0) n = std::min(n, static_cast<int>(std::floor(quota)));
+    return std::max(n, 1);
+}
+
+}  // namespace nibble
