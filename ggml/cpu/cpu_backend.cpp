@@ -1,0 +1,119 @@
+// The Backend interface over the op functions of exec.h.
+// Memory comes from the C++ heap; large buffers are aligned for and advised to use huge pages.
+#include "ggml/cpu/cpu_backend.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "ggml/base/cat.h"
+#include "ggml/base/checked.h"
+
+namespace nibble {
+namespace {
+
+constexpr size_t huge_page = size_t{2} << 20;
+constexpr int max_threads = 1024;
+
+// MemAvailable counts what the kernel can give without swapping; the page count is the fallback.
+size_t available_bytes() {
+    std::ifstream in("/proc/meminfo");
+    for (std::string key; in >> key;) {
+        size_t kib = 0;
+        if (key == "MemAvailable:" && in >> kib) return kib * 1024;
+        std::getline(in, key);
+    }
+    return 0;
+}
+
+size_t physical_bytes() {
+    const long pages = ::sysconf(_SC_PHYS_PAGES), size = ::sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(size) : 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const CpuOptions& options) {
+    if (options.threads < 0 || options.threads > max_threads)
+        return Error{ErrorCode::invalid_argument, cat("--threads ", options.threads),
+                     cat("must be between 1 and ", max_threads), "leave it out to use every core"};
+    const cpu::KernelTable* kernels = NIBBLE_TRY(cpu::select_table(options.isa));
+    return std::unique_ptr<CpuBackend>(new CpuBackend(kernels, std::make_unique<ThreadPool>(options.threads)));
+}
+
+DeviceInfo CpuBackend::device() const {
+    const std::string& brand = cpu::features().brand;
+    const size_t total = physical_bytes(), available = available_bytes();
+    return {"cpu",
+            cat(brand.empty() ? "processor" : brand, ", ", kernels_->name, ", ", pool_->size(),
+                pool_->size() == 1 ? " thread" : " threads"),
+            true, total, available > 0 ? available : total};
+}
+
+Result<Buffer> CpuBackend::allocate(size_t bytes, std::string_view purpose) {
+    const size_t alignment = bytes >= huge_page ? huge_page : 64;
+    size_t padded = 0;
+    void* memory = nullptr;
+    if (checked_add(bytes, alignment, padded))
+        memory = std::aligned_alloc(alignment, round_up(std::max<size_t>(bytes, 1), alignment));
+    if (!memory)
+        return Error{ErrorCode::out_of_memory, std::string(purpose),
+                     cat("needs ", bytes, " bytes, ", available_bytes(), " are available"),
+                     "use a smaller context or model"};
+#if defined(MADV_HUGEPAGE)
+    // Advice only: where the system declines, pages stay small and everything works.
+    if (bytes >= huge_page) (void)::madvise(memory, round_up(bytes, alignment), MADV_HUGEPAGE);
+#endif
+    return Buffer{std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), std::free), bytes};
+}
+
+Result<PlacedWeight> CpuBackend::place(const Tensor& host, WeightUse) {
+    if (host.layout != Layout::rows || !info(host.type).decode)
+        return Error{ErrorCode::unsupported, "weight", cat("no CPU kernel reads the type ", info(host.type).name),
+                     "convert the model to a supported type"};
+    return PlacedWeight{host, {}};
+}
+
+Result<void> CpuBackend::upload(std::byte* device_dst, std::span<const std::byte> host_src) {
+    if (!host_src.empty()) std::memcpy(device_dst, host_src.data(), host_src.size());
+    return {};
+}
+
+Result<void> CpuBackend::download(std::span<std::byte> host_dst, const std::byte* device_src) {
+    if (!host_dst.empty()) std::memcpy(host_dst.data(), device_src, host_dst.size());
+    return {};
+}
+
+bool CpuBackend::supports(const OpDef& op, const OpArgs& shapes) const {
+    // A head passes through a fixed buffer on its way into the cache.
+    constexpr int32_t largest_head = 1024;
+    if (static_cast<Op>(op.id) == Op::rope_store &&
+        shapes.params->as<RopeStoreParams>().head_dim > largest_head)
+        return false;
+    return cpu::op_function(op) != nullptr;
+}
+
+size_t CpuBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
+    return cpu::op_scratch_bytes(exec(), op, shapes);
+}
+
+Result<void> CpuBackend::run(std::span<BoundInstr> instrs, Observer* observer) {
+    const cpu::Exec e = exec();
+    for (BoundInstr& i : instrs) {
+        const cpu::OpFunction function = cpu::op_function(*i.instr->op);
+        if (!function)
+            return Error{ErrorCode::internal, i.instr->label, cat("the CPU has no kernel for ", i.instr->op->name),
+                         ""};
+        if (observer) observer->before(i);
+        function(e, i.args(), i.scratch);
+        if (observer) observer->after(i);
+    }
+    return {};
+}
+
+}  // namespace nibble

@@ -1,0 +1,45 @@
+// CpuBackend: runs every op of the vocabulary on the processor, with the best instruction set it has.
+// Weights stay where they are (in the mapped file); results do not depend on the number of threads.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ggml/cpu/exec.h"
+#include "ggml/program/backend.h"
+
+namespace nibble {
+
+struct CpuOptions {
+    int threads = 0;   // 0: one per usable core (ThreadPool::default_threads)
+    std::string isa;   // a name of cpu::compiled_tables(); "" or "auto": the best this machine runs
+};
+
+class CpuBackend final : public Backend {
+  public:
+    // Errors: an unknown instruction set or one this machine lacks, a negative or absurd number of threads.
+    static Result<std::unique_ptr<CpuBackend>> create(const CpuOptions& options = {});
+
+    DeviceInfo device() const override;
+    // Memory is not cleared. Large buffers ask for 2 MiB pages.
+    Result<Buffer> allocate(size_t bytes, std::string_view purpose) override;
+    Result<PlacedWeight> place(const Tensor& host, WeightUse use) override;
+    Result<void> upload(std::byte* device_dst, std::span<const std::byte> host_src) override;
+    Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) override;
+    bool supports(const OpDef& op, const OpArgs& shapes) const override;
+    size_t scratch_bytes(const OpDef& op, const OpArgs& shapes) const override;
+    Result<void> run(std::span<BoundInstr> instrs, Observer* observer) override;
+
+    std::string_view isa() const { return kernels_->name; }
+    int threads() const { return pool_->size(); }
+
+  private:
+    CpuBackend(const cpu::KernelTable* kernels, std::unique_ptr<ThreadPool> pool)
+        : kernels_(kernels), pool_(std::move(pool)) {}
+    cpu::Exec exec() const { return {kernels_, pool_.get()}; }
+
+    const cpu::KernelTable* kernels_;
+    std::unique_ptr<ThreadPool> pool_;
+};
+
+}  // namespace nibble

@@ -1,0 +1,48 @@
+// How the CPU runs each op: resolves operands, splits the work into tasks, calls the kernels.
+// Tasks are cut by rows and columns of the output, never along a sum, so any number of threads agrees.
+#pragma once
+
+#include <span>
+
+#include "ggml/base/thread_pool.h"
+#include "ggml/cpu/kernel_table.h"
+
+namespace nibble::cpu {
+
+struct Exec {
+    const KernelTable* kernels;
+    ThreadPool* pool;
+
+    // Calls fn(first, last, worker) over [0, n) in pieces; in one piece when all of it is less than about
+    // `worth` operations, for then waking a thread costs more than it saves.
+    template <class Fn>
+    void rows(int64_t n, int64_t cost_per_row, const Fn& fn) const {
+        constexpr int64_t worth = 1 << 15;
+        if (n <= 0) return;
+        if (pool->size() == 1 || n * cost_per_row < worth) return fn(int64_t{0}, n, 0);
+        const int64_t pieces = n < 4 * pool->size() ? n : 4 * pool->size();
+        pool->run(pieces, [&](int64_t i, int worker) { fn(n * i / pieces, n * (i + 1) / pieces, worker); });
+    }
+};
+
+using OpFunction = void (*)(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+// Null where the CPU has no implementation.
+OpFunction op_function(const OpDef& op);
+size_t op_scratch_bytes(const Exec&, const OpDef& op, const OpArgs& shapes);
+
+void run_embed(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_norm(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_rope_table(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_rope_store(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_glu(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_add(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_take_rows(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_copy_pages(const Exec&, const OpArgs&, std::span<std::byte>);
+
+void run_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+size_t matmul_scratch(const Exec&, const OpArgs& shapes);
+
+void run_attention(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+size_t attention_scratch(const Exec&, const OpArgs& shapes);
+
+}  // namespace nibble::cpu

@@ -1,0 +1,148 @@
+// attention: tasks are (sequence, tile of tokens, kv head); long contexts of few tokens are cut into splits too.
+// Splits lie at fixed positions and join in order either way, so the choice cannot be seen in the result.
+#include <algorithm>
+
+#include "ggml/base/checked.h"
+#include "ggml/cpu/exec.h"
+
+namespace nibble::cpu {
+namespace {
+
+// Tokens for which partial records are planned; larger batches have enough tiles for every thread.
+constexpr int64_t split_batch = 16;
+
+struct Operands {
+    const AttentionParams& p;
+    const Tensor &q, &k_cache, &v_cache, &seq_rows, &positions, &page_table, &sinks, &out;
+};
+
+Operands operands(const OpArgs& a) {
+    return {a.params->as<AttentionParams>(), a.in[0], a.in[1], a.in[2], a.in[3], a.in[4], a.in[5], a.in[6],
+            a.out[0]};
+}
+
+// Rows of a sequence, clipped to the batch.
+struct Rows {
+    int64_t first, count;
+};
+Rows rows_of(const Operands& o, int64_t sequence) {
+    const int32_t* r = o.seq_rows.row<int32_t>(sequence);
+    const int64_t first = std::clamp<int64_t>(r[0], 0, o.q.rows);
+    return {first, std::clamp<int64_t>(r[1], 0, o.q.rows - first)};
+}
+
+// The context that a sequence's table can address, in splits.
+int64_t table_splits(const Operands& o) {
+    return ceil_div(o.page_table.cols * o.p.page_size, split_tokens(o.p));
+}
+
+size_t record_bytes(const Operands& o, int64_t tokens) {
+    return static_cast<size_t>(tokens * o.p.n_heads * table_splits(o) * partial_floats(o.p)) * sizeof(float);
+}
+
+struct Tile {
+    int64_t sequence, first, count;
+};
+
+// Task number -> tile, by walking the sequences: there are few.
+Tile tile_at(const Operands& o, int64_t tokens, int64_t index) {
+    for (int64_t s = 0; s < o.seq_rows.rows; ++s) {
+        const Rows r = rows_of(o, s);
+        const int64_t tiles = ceil_div(r.count, tokens);
+        if (index < tiles) {
+            const int64_t at = index * tokens;
+            return {s, r.first + at, std::min(tokens, r.count - at)};
+        }
+        index -= tiles;
+    }
+    return {};
+}
+
+AttentionBlock block_of(const Operands& o, const Tile& tile, int64_t kv_head) {
+    AttentionBlock b;
+    b.params = &o.p;
+    b.k_cache = o.k_cache;
+    b.v_cache = o.v_cache;
+    b.pages = o.page_table.row<int32_t>(tile.sequence);
+    b.n_pages = o.page_table.cols;
+    b.q = o.q.row(tile.first);
+    b.q_stride = o.q.stride / 4;
+    b.out = o.out.row(tile.first);
+    b.out_stride = o.out.stride / 4;
+    b.sinks = o.sinks ? o.sinks.row(0) : nullptr;
+    b.first_position = std::max(0, *o.positions.row<int32_t>(tile.first));
+    b.n_tokens = tile.count;
+    b.kv_head = static_cast<int32_t>(kv_head);
+    const int64_t size = split_tokens(o.p), last = b.first_position + tile.count - 1;
+    const int64_t lowest = o.p.window > 0 ? std::max<int64_t>(0, b.first_position - o.p.window + 1) : 0;
+    b.split_begin = lowest / size;
+    b.split_end = std::min(last / size + 1, table_splits(o));
+    return b;
+}
+
+// Every (tile, kv head, split) a task of its own, leaving partial records; then one task per (tile, kv head).
+void run_split(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t tiles, std::byte* workers,
+               size_t worker_bytes, float* records) {
+    const int64_t splits = table_splits(o), heads = o.p.n_kv_heads;
+    const int64_t stride = o.p.n_heads * splits * partial_floats(o.p);
+    const auto partial = [&](const Tile& tile, int64_t kv_head, int worker) {
+        AttentionBlock b = block_of(o, tile, kv_head);
+        b.partial = records + tile.first * stride;
+        b.partial_stride = stride;
+        b.scratch = workers + static_cast<size_t>(worker) * worker_bytes;
+        return b;
+    };
+    exec.pool->run(tiles * heads * splits, [&](int64_t task, int worker) {
+        AttentionBlock b = partial(tile_at(o, tile_tokens, task / splits / heads), task / splits % heads, worker);
+        const int64_t split = b.split_begin + task % splits;
+        if (split >= b.split_end) return;
+        b.partial += task % splits * o.p.n_heads * partial_floats(o.p);
+        b.split_begin = split;
+        b.split_end = split + 1;
+        b.out = nullptr;
+        exec.kernels->attention(b);
+    });
+    exec.rows(tiles * heads, 1 << 12, [&](int64_t first, int64_t last, int worker) {
+        for (int64_t i = first; i < last; ++i)
+            exec.kernels->attention_merge(partial(tile_at(o, tile_tokens, i / heads), i % heads, worker));
+    });
+}
+
+}  // namespace
+
+void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
+    const Operands o = operands(a);
+    const int64_t tokens = exec.kernels->attention_tile_tokens(o.p), heads = o.p.n_kv_heads;
+    const size_t worker_bytes = exec.kernels->attention_scratch_bytes(o.p);
+    int64_t tiles = 0, longest = 0;
+    for (int64_t s = 0; s < o.seq_rows.rows; ++s) {
+        const Rows r = rows_of(o, s);
+        if (r.count == 0) continue;
+        tiles += ceil_div(r.count, tokens);
+        longest = std::max<int64_t>(longest, *o.positions.row<int32_t>(r.first + r.count - 1) + 1);
+    }
+    const size_t workers_bytes = worker_bytes * static_cast<size_t>(exec.pool->size());
+    if (o.q.rows <= split_batch && longest > split_tokens(o.p) && tiles * heads < 8 * exec.pool->size() &&
+        exec.pool->size() > 1) {
+        return run_split(exec, o, tokens, tiles, scratch.data(), worker_bytes,
+                         reinterpret_cast<float*>(scratch.data() + workers_bytes));
+    }
+    const auto task = [&](int64_t i, int worker) {
+        AttentionBlock b = block_of(o, tile_at(o, tokens, i / heads), i % heads);
+        b.scratch = scratch.data() + static_cast<size_t>(worker) * worker_bytes;
+        exec.kernels->attention(b);
+    };
+    constexpr int64_t worth = 1 << 15;  // below about as many operations one thread is faster
+    if (o.q.rows * o.q.cols * longest < worth)
+        for (int64_t i = 0; i < tiles * heads; ++i) task(i, 0);
+    else
+        exec.pool->run(tiles * heads, task);
+}
+
+size_t attention_scratch(const Exec& exec, const OpArgs& a) {
+    const Operands o = operands(a);
+    const size_t workers = exec.kernels->attention_scratch_bytes(o.p) * static_cast<size_t>(exec.pool->size());
+    return workers + (exec.pool->size() > 1 ? record_bytes(o, std::min(split_batch, o.q.rows)) : 0);
+}
+
+}  // namespace nibble::cpu

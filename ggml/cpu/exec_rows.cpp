@@ -1,0 +1,184 @@
+// Ops that work row by row: embed, norm, rope, glu, add, take_rows, copy_pages.
+// Also the table from op to function.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ggml/cpu/exec.h"
+
+namespace nibble::cpu {
+
+OpFunction op_function(const OpDef& op) {
+    switch (static_cast<Op>(op.id)) {
+        case Op::embed:
+            return run_embed;
+        case Op::norm:
+            return run_norm;
+        case Op::matmul:
+            return run_matmul;
+        case Op::rope_table:
+            return run_rope_table;
+        case Op::rope_store:
+            return run_rope_store;
+        case Op::attention:
+            return run_attention;
+        case Op::glu:
+            return run_glu;
+        case Op::add:
+            return run_add;
+        case Op::take_rows:
+            return run_take_rows;
+        case Op::copy_pages:
+            return run_copy_pages;
+        case Op::count_:
+            break;
+    }
+    return nullptr;
+}
+
+size_t op_scratch_bytes(const Exec& exec, const OpDef& op, const OpArgs& shapes) {
+    switch (static_cast<Op>(op.id)) {
+        case Op::matmul:
+            return matmul_scratch(exec, shapes);
+        case Op::attention:
+            return attention_scratch(exec, shapes);
+        default:
+            return 0;
+    }
+}
+
+void run_embed(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const Tensor &ids = a.in[0], &table = a.in[1], &out = a.out[0];
+    const float scale = a.params->as<EmbedParams>().scale;
+    const TypeInfo& type = info(table.type);
+    exec.rows(out.rows, out.cols, [&](int64_t first, int64_t last, int) {
+        for (int64_t t = first; t < last; ++t) {
+            const int64_t id = *ids.row<int32_t>(t);
+            if (id < 0 || id >= table.rows) {
+                std::memset(out.row(t), 0, static_cast<size_t>(out.cols) * 4);
+                continue;
+            }
+            exec.kernels->decode(type, table.row<std::byte>(id), out.row(t), out.cols);
+            if (scale != 1) exec.kernels->scale(out.row(t), scale, out.cols);
+        }
+    });
+}
+
+void run_norm(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const Tensor &x = a.in[0], &weight = a.in[1], &bias = a.in[2], &residual = a.in[3], &out = a.out[0];
+    exec.rows(x.rows, x.cols, [&](int64_t first, int64_t last, int) {
+        for (int64_t r = first; r < last; ++r)
+            exec.kernels->norm({&a.params->as<NormParams>(), x.cols, x.row(r), weight ? weight.row(0) : nullptr,
+                                bias ? bias.row(0) : nullptr, residual ? residual.row(r) : nullptr, out.row(r)});
+    });
+}
+
+void run_rope_table(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const Tensor &positions = a.in[0], &inv_freq = a.in[1], &out = a.out[0];
+    const double magnitude = a.params->as<RopeTableParams>().magnitude;
+    constexpr int64_t cost = 64;  // operations per sine and cosine
+    exec.rows(out.rows, cost * inv_freq.cols, [&](int64_t first, int64_t last, int) {
+        for (int64_t t = first; t < last; ++t) {
+            const double position = *positions.row<int32_t>(t);
+            for (int64_t i = 0; i < inv_freq.cols; ++i) {
+                const double angle = position * static_cast<double>(inv_freq.row(0)[i]);
+                out.row(t)[2 * i] = static_cast<float>(std::cos(angle) * magnitude);
+                out.row(t)[2 * i + 1] = static_cast<float>(std::sin(angle) * magnitude);
+            }
+        }
+    });
+}
+
+namespace {
+
+struct StoreOperands {
+    const RopeStoreParams& p;
+    const Tensor &q, &k, &v, &table, &slots, &k_cache, &v_cache, &out;
+};
+
+// One token: the queries to `out`, keys and values of each head to their cache rows.
+void store_token(const KernelTable& kernels, const StoreOperands& o, const TypeInfo& k_type,
+                 const TypeInfo& v_type, int64_t t) {
+    const RopeStoreParams& p = o.p;
+    const float* table = o.table ? o.table.row(t) : nullptr;
+    kernels.rope(p, p.n_heads, table, o.q.row(t), o.out.row(t));
+    const int64_t slot = *o.slots.row<int32_t>(t);
+    if (slot < 0) return;
+    const int64_t first = slot / p.page_size * p.n_kv_heads * p.page_size + slot % p.page_size;
+    RopeStoreParams piece = p;  // a head goes through a small buffer, whole where it fits
+    constexpr int64_t largest = 1024;
+    alignas(64) float head[largest];
+    for (int64_t h = 0; h < p.n_kv_heads; ++h) {
+        const int64_t row = first + h * p.page_size;
+        if (row >= o.k_cache.rows) return;
+        piece.n_heads = 1;
+        kernels.rope(piece, 1, table, o.k.row(t) + h * p.head_dim, head);
+        kernels.encode(k_type, head, o.k_cache.row<std::byte>(row), p.head_dim);
+        kernels.encode(v_type, o.v.row(t) + h * p.v_head_dim, o.v_cache.row<std::byte>(row), p.v_head_dim);
+    }
+}
+
+}  // namespace
+
+void run_rope_store(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const StoreOperands o{a.params->as<RopeStoreParams>(), a.in[0], a.in[1], a.in[2], a.in[3], a.in[4],
+                          a.in[5], a.in[6], a.out[0]};
+    const TypeInfo &k_type = info(o.k_cache.type), &v_type = info(o.v_cache.type);
+    exec.rows(o.q.rows, 4 * (o.q.cols + o.k.cols + o.v.cols), [&](int64_t first, int64_t last, int) {
+        for (int64_t t = first; t < last; ++t) store_token(*exec.kernels, o, k_type, v_type, t);
+    });
+}
+
+void run_glu(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const Tensor &x = a.in[0], &out = a.out[0];
+    const Activation act = a.params->as<GluParams>().act;
+    // Columns are cut as well, in whole cache lines, so that one row of a wide layer uses all threads.
+    constexpr int64_t piece = 1024;
+    const int64_t pieces = (out.cols + piece - 1) / piece;
+    exec.rows(out.rows * pieces, 8 * std::min(piece, out.cols), [&](int64_t first, int64_t last, int) {
+        for (int64_t i = first; i < last; ++i) {
+            const int64_t r = i / pieces, c = i % pieces * piece;
+            exec.kernels->glu(act, x.row(r) + c, x.row(r) + out.cols + c, out.row(r) + c,
+                              std::min(piece, out.cols - c));
+        }
+    });
+}
+
+void run_add(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const Tensor &x = a.in[0], &y = a.in[1], &out = a.out[0];
+    const float scale = a.params->as<AddParams>().scale;
+    exec.rows(out.rows, out.cols, [&](int64_t first, int64_t last, int) {
+        for (int64_t r = first; r < last; ++r)
+            exec.kernels->add(x.row(r), y.row(y.rows == 1 ? 0 : r), scale, out.row(r), out.cols);
+    });
+}
+
+void run_take_rows(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const Tensor &x = a.in[0], &rows = a.in[1], &out = a.out[0];
+    const auto bytes = static_cast<size_t>(out.cols) * 4;
+    exec.rows(out.rows, out.cols, [&](int64_t first, int64_t last, int) {
+        for (int64_t r = first; r < last; ++r) {
+            const int64_t from = *rows.row<int32_t>(r);
+            if (from < 0 || from >= x.rows)
+                std::memset(out.row(r), 0, bytes);
+            else
+                std::memcpy(out.row(r), x.row(from), bytes);
+        }
+    });
+}
+
+void run_copy_pages(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const Tensor &cache = a.in[0], &pairs = a.in[1];
+    const int64_t page_bytes = a.params->as<CopyPagesParams>().page_rows * cache.stride;
+    const int64_t pages = cache.rows / a.params->as<CopyPagesParams>().page_rows;
+    exec.rows(pairs.rows, page_bytes / 4, [&](int64_t first, int64_t last, int) {
+        for (int64_t i = first; i < last; ++i) {
+            const int64_t from = pairs.row<int32_t>(i)[0], to = pairs.row<int32_t>(i)[1];
+            if (from < 0 || from >= pages || to < 0 || to >= pages || from == to) continue;
+            std::memcpy(cache.data + to * page_bytes, cache.data + from * page_bytes,
+                        static_cast<size_t>(page_bytes));
+        }
+    });
+}
+
+}  // namespace nibble::cpu

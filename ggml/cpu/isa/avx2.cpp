@@ -1,0 +1,42 @@
+// Kernels compiled for AVX2, FMA and F16C.
+// Only what is included inside the target region is: no inline function of a header is compiled for it.
+#if defined(__x86_64__)
+
+#include <cstring>
+
+#include <immintrin.h>
+
+#include "ggml/cpu/kernel_table.h"
+#include "ggml/types/list.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+
+namespace nibble::cpu::avx2 {
+
+// clang-format off: the order matters
+#include "ggml/cpu/simd/avx2.inl"
+#include "ggml/cpu/kernels/all.inl"
+// clang-format on
+
+}  // namespace nibble::cpu::avx2
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+namespace nibble::cpu {
+
+extern const KernelTable avx2_table;
+constinit const KernelTable avx2_table = avx2::make_table(
+    "avx2", "AVX2, FMA or F16C", [](const Features& f) { return f.avx2 && f.fma && f.f16c; });
+
+}  // namespace nibble::cpu
+
+#endif

@@ -1,0 +1,55 @@
+// Kernels compiled for AVX-512 F, BW, VL and DQ.
+// Only what is included inside the target region is: no inline function of a header is compiled for it.
+#if defined(__x86_64__)
+
+#include <cstring>
+
+// GCC 12 takes the deliberately undefined operands inside its own intrinsics for mistakes.
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+#if !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#include "ggml/cpu/kernel_table.h"
+#include "ggml/types/list.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")
+#endif
+
+namespace nibble::cpu::avx512 {
+
+// clang-format off: the order matters
+#include "ggml/cpu/simd/avx512.inl"
+#include "ggml/cpu/simd/avx512_dot.inl"
+#include "ggml/cpu/kernels/all.inl"
+// clang-format on
+
+}  // namespace nibble::cpu::avx512
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+namespace nibble::cpu {
+
+extern const KernelTable avx512_table;
+constinit const KernelTable avx512_table =
+    avx512::make_table("avx512", "AVX-512 F, BW, VL or DQ", [](const Features& f) {
+        return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq;
+    });
+
+}  // namespace nibble::cpu
+
+#endif

@@ -1,0 +1,23 @@
+// Kernels compiled for the baseline of the architecture.
+// No target region: this is what every processor of the architecture can run.
+#include <cstring>
+
+#include "ggml/cpu/kernel_table.h"
+#include "ggml/types/list.h"
+
+namespace nibble::cpu::scalar {
+
+// clang-format off: the order matters
+#include "ggml/cpu/simd/scalar.inl"
+#include "ggml/cpu/kernels/all.inl"
+// clang-format on
+
+}  // namespace nibble::cpu::scalar
+
+namespace nibble::cpu {
+
+extern const KernelTable scalar_table;
+constinit const KernelTable scalar_table =
+    scalar::make_table("scalar", "nothing", [](const Features&) { return true; });
+
+}  // namespace nibble::cpu

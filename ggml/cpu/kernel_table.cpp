@@ -1,0 +1,48 @@
+// The list of instruction sets: a new one is a file in isa/ and a line here.
+// Order matters: the last table that the machine can run is the default.
+#include "ggml/cpu/kernel_table.h"
+
+#include <array>
+
+#include "ggml/base/cat.h"
+
+namespace nibble::cpu {
+
+extern const KernelTable scalar_table;
+#if defined(__x86_64__)
+extern const KernelTable avx2_table;
+extern const KernelTable avx512_table;
+extern const KernelTable avx512vnni_table;
+#endif
+
+std::span<const KernelTable* const> compiled_tables() {
+    static constexpr const KernelTable* tables[] = {
+        &scalar_table,
+#if defined(__x86_64__)
+        &avx2_table,
+        &avx512_table,
+        &avx512vnni_table,
+#endif
+    };
+    return tables;
+}
+
+Result<const KernelTable*> select_table(std::string_view name, const Features& machine) {
+    const KernelTable* best = nullptr;
+    std::string names;
+    for (const KernelTable* t : compiled_tables()) {
+        const bool runs = t->available(machine);
+        if (t->name == name) {
+            if (runs) return t;
+            return Error{ErrorCode::unsupported, cat("--isa ", name), cat("this processor lacks ", t->needs),
+                         "use --isa auto"};
+        }
+        if (runs) best = t;
+        if (runs) names += cat(names.empty() ? "" : ", ", t->name);
+    }
+    if (name.empty() || name == "auto") return best;  // scalar runs everywhere
+    return Error{ErrorCode::invalid_argument, cat("--isa ", name),
+                 "is not an instruction set of this program", cat("this machine can run ", names)};
+}
+
+}  // namespace nibble::cpu

@@ -1,0 +1,124 @@
+// KernelTable: the single-threaded kernels of one instruction set, and the list of tables compiled in.
+// Kernels are pure functions of their arguments; splitting work over threads happens above them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "ggml/base/result.h"
+#include "ggml/cpu/features.h"
+#include "ggml/ops/ops.h"
+
+namespace nibble::cpu {
+
+// A row of activations as int8 codes in blocks of 32: x = d * q. `offset` is what the integer dot product
+// starts from (instruction sets that shift the weights to unsigned correct for it here).
+struct Int8Rows {
+    const int8_t* q = nullptr;        // [rows x K]
+    const float* d = nullptr;         // [rows x K/32]
+    const int32_t* offset = nullptr;  // [rows x K/32]
+};
+inline constexpr int64_t int8_block = 32;
+
+// out[m x n] = x[m x K] * W[n x K]^T (+ bias) (+ residual), some rows and columns of a matmul.
+// The order of each output's sum is k = 0, 1, 2, ... (floats; int8: exact within a block of 32, then block
+// after block), so it depends on nothing but the type.
+struct MatmulBlock {
+    const TypeInfo* type = nullptr;
+    const std::byte* w = nullptr;  // first weight row of the block
+    int64_t w_stride = 0;          // bytes
+    int64_t n = 0;                 // weight rows = output columns
+    int64_t k = 0;
+    int64_t m = 0;             // activation rows
+    const float* x = nullptr;  // used when the type has no int8 path
+    int64_t x_stride = 0;      // floats
+    Int8Rows xq;
+    const float* bias = nullptr;      // [n] or null
+    const float* residual = nullptr;  // [m x n] or null
+    int64_t residual_stride = 0;      // floats
+    float* out = nullptr;
+    int64_t out_stride = 0;        // floats
+    std::byte* scratch = nullptr;  // matmul_scratch_bytes, 64-byte aligned
+};
+
+// One instruction set's way to cut a matmul.
+struct MatmulShape {
+    int64_t column_step = 0;  // cut columns at multiples of this
+    int64_t max_rows = 0;     // rows of one block
+    size_t scratch_bytes = 0;
+};
+
+struct NormBlock {
+    const NormParams* params = nullptr;
+    int64_t cols = 0;
+    const float *x = nullptr, *weight = nullptr, *bias = nullptr, *residual = nullptr;  // one row
+    float* out = nullptr;
+};
+
+// Attention of consecutive tokens of one sequence that share a key-value head, over splits of the context.
+struct AttentionBlock {
+    const AttentionParams* params = nullptr;
+    Tensor k_cache, v_cache;
+    const int32_t* pages = nullptr;  // of the sequence
+    int64_t n_pages = 0;             // entries of `pages`
+    const float* q = nullptr;        // row of the first token
+    int64_t q_stride = 0;            // floats
+    float* out = nullptr;            // row of the first token; null: leave partial results
+    int64_t out_stride = 0;
+    const float* sinks = nullptr;
+    int64_t first_position = 0;
+    int64_t n_tokens = 0;
+    int32_t kv_head = 0;
+    int64_t split_begin = 0, split_end = 0;  // of split_tokens() each, counted from position 0
+    float* partial = nullptr;                // first token's record; see partial_stride()
+    int64_t partial_stride = 0;              // floats from one token's records to the next token's
+    std::byte* scratch = nullptr;            // attention_scratch_bytes(), 64-byte aligned
+};
+
+struct KernelTable {
+    std::string_view name;  // as --isa spells it
+    std::string_view needs;
+    bool (*available)(const Features&);
+
+    void (*decode)(const TypeInfo&, const std::byte* src, float* dst, int64_t n);
+    void (*encode)(const TypeInfo&, const float* src, std::byte* dst, int64_t n);
+
+    bool (*int8_path)(const TypeInfo&);  // whether matmul reads Int8Rows for this weight type
+    void (*quantize)(const float* x, int64_t k, int8_t* q, float* d, int32_t* offset);
+    MatmulShape matmul_shape;
+    void (*matmul)(const MatmulBlock&);
+
+    void (*norm)(const NormBlock&);
+    void (*glu)(Activation, const float* gate, const float* up, float* out, int64_t n);
+    void (*add)(const float* a, const float* b, float scale, float* out, int64_t n);
+    void (*scale)(float* x, float factor, int64_t n);
+    // Rotates n_heads heads by one row of a rope table; `table` null copies.
+    void (*rope)(const RopeStoreParams&, int32_t n_heads, const float* table, const float* x, float* out);
+
+    size_t (*attention_scratch_bytes)(const AttentionParams&);
+    int64_t (*attention_tile_tokens)(const AttentionParams&);
+    void (*attention)(const AttentionBlock&);
+    // Joins the partial records of one token and kv head, in the order of the splits.
+    void (*attention_merge)(const AttentionBlock&);
+};
+
+// The context is cut at multiples of this many tokens, whatever the batch: whole pages, about 256 tokens.
+inline int64_t split_tokens(const AttentionParams& p) {
+    constexpr int64_t about = 256;
+    return p.page_size >= about ? p.page_size : about / p.page_size * p.page_size;
+}
+// A partial record: maximum, sum of exponentials, padding to 16 floats, then the weighted values.
+inline constexpr int64_t partial_header = 16;
+inline int64_t partial_floats(const AttentionParams& p) {
+    return partial_header + (p.v_head_dim + 15) / 16 * 16;
+}
+
+// All tables compiled into this binary, plainest first.
+std::span<const KernelTable* const> compiled_tables();
+// The table called `name`, or the best one this machine can run when `name` is empty or "auto".
+// An Error when there is no such table or the machine lacks what it needs.
+Result<const KernelTable*> select_table(std::string_view name, const Features& machine = features());
+
+}  // namespace nibble::cpu

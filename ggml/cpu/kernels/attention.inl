@@ -1,0 +1,244 @@
+// Attention of a tile of query rows over pages: online softmax within a split, splits joined in order.
+// A row's operations depend only on its position and the window: masks, tiles and threads never change them.
+
+constexpr int64_t chunk_keys = 32;  // keys handled at once: at most this many, within one page
+constexpr int64_t tile_queries = 64;
+
+constexpr float infinity = __builtin_inff();
+inline int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
+
+// Scratch of one tile, cut from the block's memory. `rows` counts query vectors: tokens x heads of the group.
+struct AttentionTile {
+    int64_t rows, head_dim, v_cols;
+    float *keys, *values, *decoded, *q, *scores, *o, *total_o;
+    float *m, *l, *total_m, *total_l;
+
+    static int64_t floats(const AttentionParams& p, int64_t rows) {
+        const int64_t v_cols = padded(p.v_head_dim), d = padded(p.head_dim);
+        return chunk_keys * (2 * d + v_cols) + padded(rows * p.head_dim) + rows * (chunk_keys + 2 * v_cols) +
+               4 * padded(rows);
+    }
+    AttentionTile(const AttentionParams& p, int64_t n, float* f) : rows(n), head_dim(p.head_dim) {
+        v_cols = padded(p.v_head_dim);
+        const auto take = [&f](int64_t count) {
+            float* start = f;
+            f += count;
+            return start;
+        };
+        keys = take(chunk_keys * padded(p.head_dim));
+        decoded = take(chunk_keys * padded(p.head_dim));
+        values = take(chunk_keys * v_cols);
+        q = take(padded(n * p.head_dim));
+        scores = take(n * chunk_keys);
+        o = take(n * v_cols);
+        total_o = take(n * v_cols);
+        m = take(padded(n));
+        l = take(padded(n));
+        total_m = take(padded(n));
+        total_l = take(padded(n));
+    }
+};
+
+// Keys [0, n) of a chunk -> keys[dim][chunk_keys] with zeros behind, values[key][v_cols].
+inline void load_chunk(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t n) {
+    const TypeInfo &kt = info(b.k_cache.type), &vt = info(b.v_cache.type);
+    const int64_t d = t.head_dim, ld = padded(d), v_dim = b.params->v_head_dim;
+    for (int64_t j = 0; j < n; ++j) {
+        decode_row(kt, b.k_cache.row<std::byte>(cache_row + j), t.decoded + j * ld, d);
+        decode_row(vt, b.v_cache.row<std::byte>(cache_row + j), t.values + j * t.v_cols, v_dim);
+        std::memset(t.values + j * t.v_cols + v_dim, 0, static_cast<size_t>(t.v_cols - v_dim) * 4);
+    }
+    for (int64_t j = 0; j < chunk_keys; j += lanes) {
+        if (j >= n) {
+            for (int64_t i = 0; i < d; ++i) store(t.keys + i * chunk_keys + j, zero());
+            continue;
+        }
+        const RowSet rows(reinterpret_cast<const std::byte*>(t.decoded + j * ld), ld * 4, n - j);
+        pack_group<F32Rows>(rows, 0, d, t.keys + j, chunk_keys);
+    }
+}
+
+// One row's softmax step over its scores; keys outside [from, to) of the chunk do not count.
+inline void softmax_step(const AttentionParams& p, float* s, int64_t from, int64_t to, float& m, float& l,
+                         float* o, int64_t v_cols) {
+    const F scale = set1(p.scale), cap = set1(p.softcap);
+    for (int64_t j = 0; j < chunk_keys; j += lanes) {
+        F v = load(s + j) * scale;
+        if (p.softcap > 0) v = cap * tanh(v / cap);
+        store(s + j, v);
+    }
+    for (int64_t j = 0; j < from; ++j) s[j] = -infinity;
+    for (int64_t j = to; j < chunk_keys; ++j) s[j] = -infinity;
+    F largest = set1(m);
+    for (int64_t j = 0; j < chunk_keys; j += lanes) largest = max(largest, load(s + j));
+    const float new_m = max_of(largest);
+    F total = zero();
+    for (int64_t j = 0; j < chunk_keys; j += lanes) {
+        const F e = exp(load(s + j) - set1(new_m));
+        store(s + j, e);
+        total = total + e;
+    }
+    alignas(64) float shrink[lanes];
+    store(shrink, exp(set1(m) - set1(new_m)));
+    l = l * shrink[0] + sum(total);
+    m = new_m;
+    if (shrink[0] == 1) return;
+    for (int64_t i = 0; i < v_cols; i += lanes) store(o + i, load(o + i) * set1(shrink[0]));
+}
+
+// total (m, l, o) becomes the join of itself and one split's result; a split without keys changes nothing.
+inline void join(float& tm, float& tl, float* to, float m, float l, const float* o, int64_t v_cols) {
+    if (l == 0) return;
+    alignas(64) float factor[2][lanes];
+    const float new_m = tm > m ? tm : m;
+    store(factor[0], exp(set1(tm) - set1(new_m)));
+    store(factor[1], exp(set1(m) - set1(new_m)));
+    const F a = set1(factor[0][0]), c = set1(factor[1][0]);
+    tl = tl * factor[0][0] + l * factor[1][0];
+    tm = new_m;
+    for (int64_t i = 0; i < v_cols; i += lanes) store(to + i, load(to + i) * a + load(o + i) * c);
+}
+
+// Divides by the denominator, which a sink enlarges. A row that saw no key gives zeros.
+inline void write_row(const AttentionParams& p, float m, float l, float* o, const float* sink, float* out) {
+    float factor = 1;
+    if (sink) {
+        alignas(64) float e[2][lanes];
+        const float new_m = *sink > m ? *sink : m;
+        store(e[0], exp(set1(m) - set1(new_m)));
+        store(e[1], exp(set1(*sink) - set1(new_m)));
+        factor = e[0][0];
+        l = l * factor + e[1][0];
+    }
+    const F inverse = set1(l == 0 ? 0 : factor / l);
+    for (int64_t i = 0; i < p.v_head_dim; i += lanes) {
+        const int64_t n = p.v_head_dim - i < lanes ? p.v_head_dim - i : lanes;
+        store_n(out + i, load(o + i) * inverse, n);
+    }
+}
+
+// The tokens of a tile against one chunk of keys, first key at position `start`, `len` keys long.
+inline void attend_chunk(const AttentionBlock& b, const AttentionTile& t, int64_t start, int64_t len) {
+    const AttentionParams& p = *b.params;
+    const int64_t group = p.n_heads / p.n_kv_heads;
+    const auto from = [&](int64_t token) {  // first and last-plus-one key of the chunk that a token sees
+        const int64_t low = p.window > 0 ? b.first_position + token - p.window + 1 - start : 0;
+        return low > 0 ? low : 0;
+    };
+    const auto to = [&](int64_t token) {
+        const int64_t high = b.first_position + token + 1 - start;
+        return high < len ? high : len;
+    };
+    for (int64_t token = 0; token < b.n_tokens;) {
+        const int64_t lo = from(token), hi = to(token);
+        int64_t end = token + 1;  // tokens that see the same keys share a tile
+        while (end < b.n_tokens && from(end) == lo && to(end) == hi) ++end;
+        const int64_t row = token * group, rows = (end - token) * group;
+        token = end;
+        if (lo >= hi) continue;
+        float* s = t.scores + row * chunk_keys;
+        fma_block(rows, chunk_keys, t.q + row * t.head_dim, t.head_dim, t.keys, chunk_keys, t.head_dim, s,
+                  chunk_keys, true);
+        for (int64_t r = row; r < row + rows; ++r)
+            softmax_step(p, t.scores + r * chunk_keys, lo, hi, t.m[r], t.l[r], t.o + r * t.v_cols, t.v_cols);
+        fma_block(rows, t.v_cols, s + lo, chunk_keys, t.values + lo * t.v_cols, t.v_cols, hi - lo,
+                  t.o + row * t.v_cols, t.v_cols, false);
+    }
+}
+
+// All chunks of one split; pages outside the cache hold no keys.
+inline void attend_split(const AttentionBlock& b, const AttentionTile& t, int64_t split) {
+    const AttentionParams& p = *b.params;
+    const int64_t cache_pages = b.k_cache.rows / (int64_t{p.n_kv_heads} * p.page_size);
+    const int64_t last = b.first_position + b.n_tokens - 1;
+    const int64_t lowest = p.window > 0 ? b.first_position - p.window + 1 : 0;
+    const int64_t begin = split * split_tokens(p), stop = begin + split_tokens(p);
+    for (int64_t start = begin; start < stop && start <= last;) {
+        const int64_t page = start / p.page_size, offset = start % p.page_size;
+        const int64_t left = p.page_size - offset, len = left < chunk_keys ? left : chunk_keys;
+        const int64_t next = start + len;
+        if (page >= b.n_pages) return;
+        const int64_t id = b.pages[page];
+        if (next > lowest && id >= 0 && id < cache_pages) {
+            const int64_t seen = last - start + 1 < len ? last - start + 1 : len;
+            load_chunk(b, t, (id * p.n_kv_heads + b.kv_head) * p.page_size + offset, seen);
+            attend_chunk(b, t, start, len);
+        }
+        start = next;
+    }
+}
+
+inline bool sees_split(const AttentionBlock& b, int64_t token, int64_t split) {
+    const int64_t position = b.first_position + token, size = split_tokens(*b.params);
+    if (split * size > position) return false;
+    return b.params->window <= 0 || (split + 1) * size > position - b.params->window + 1;
+}
+
+inline void clear_state(const AttentionTile& t, float* m, float* l, float* o) {
+    for (int64_t r = 0; r < t.rows; ++r) m[r] = -infinity, l[r] = 0;
+    std::memset(o, 0, static_cast<size_t>(t.rows * t.v_cols) * 4);
+}
+
+inline void attention_block(const AttentionBlock& b) {
+    const AttentionParams& p = *b.params;
+    const int64_t group = p.n_heads / p.n_kv_heads, first_head = b.kv_head * group;
+    const AttentionTile t(p, b.n_tokens * group, reinterpret_cast<float*>(b.scratch));
+    for (int64_t i = 0; i < b.n_tokens; ++i)
+        std::memcpy(t.q + i * group * p.head_dim, b.q + i * b.q_stride + first_head * p.head_dim,
+                    static_cast<size_t>(group * p.head_dim) * 4);
+    clear_state(t, t.total_m, t.total_l, t.total_o);
+    for (int64_t split = b.split_begin; split < b.split_end; ++split) {
+        clear_state(t, t.m, t.l, t.o);
+        attend_split(b, t, split);
+        for (int64_t r = 0; r < t.rows; ++r) {
+            if (!sees_split(b, r / group, split)) continue;
+            if (b.out) {
+                join(t.total_m[r], t.total_l[r], t.total_o + r * t.v_cols, t.m[r], t.l[r], t.o + r * t.v_cols,
+                     t.v_cols);
+                continue;
+            }
+            float* record =
+                b.partial + r / group * b.partial_stride +
+                ((split - b.split_begin) * p.n_heads + first_head + r % group) * partial_floats(p);
+            record[0] = t.m[r];
+            record[1] = t.l[r];
+            std::memcpy(record + partial_header, t.o + r * t.v_cols, static_cast<size_t>(t.v_cols) * 4);
+        }
+    }
+    if (!b.out) return;
+    for (int64_t r = 0; r < t.rows; ++r) {
+        const int64_t head = first_head + r % group;
+        write_row(p, t.total_m[r], t.total_l[r], t.total_o + r * t.v_cols, b.sinks ? b.sinks + head : nullptr,
+                  b.out + r / group * b.out_stride + head * p.v_head_dim);
+    }
+}
+
+inline void attention_merge_block(const AttentionBlock& b) {
+    const AttentionParams& p = *b.params;
+    const int64_t group = p.n_heads / p.n_kv_heads;
+    const AttentionTile t(p, group, reinterpret_cast<float*>(b.scratch));
+    for (int64_t i = 0; i < b.n_tokens; ++i) {
+        for (int64_t g = 0; g < group; ++g) {
+            const int64_t head = b.kv_head * group + g;
+            float m = -infinity, l = 0;
+            std::memset(t.total_o, 0, static_cast<size_t>(t.v_cols) * 4);
+            for (int64_t split = b.split_begin; split < b.split_end; ++split) {
+                if (!sees_split(b, i, split)) continue;
+                const float* record = b.partial + i * b.partial_stride +
+                                      ((split - b.split_begin) * p.n_heads + head) * partial_floats(p);
+                join(m, l, t.total_o, record[0], record[1], record + partial_header, t.v_cols);
+            }
+            write_row(p, m, l, t.total_o, b.sinks ? b.sinks + head : nullptr,
+                      b.out + i * b.out_stride + head * p.v_head_dim);
+        }
+    }
+}
+
+inline int64_t tile_tokens(const AttentionParams& p) {
+    const int64_t group = p.n_heads / p.n_kv_heads;
+    return group >= tile_queries ? 1 : tile_queries / group;
+}
+inline size_t attention_scratch(const AttentionParams& p) {
+    const int64_t rows = tile_tokens(p) * (p.n_heads / p.n_kv_heads);
+    return static_cast<size_t>(padded(AttentionTile::floats(p, rows))) * sizeof(float);
+}

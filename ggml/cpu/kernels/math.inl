@@ -1,0 +1,46 @@
+// Elementary functions on vectors. NaN in, NaN out.
+// Polynomials: own fits at Chebyshev nodes; coefficients from the highest power down.
+
+// e^x to about 1 ulp: x = n ln 2 + r with |r| <= ln 2 / 2, e^r = 1 + r + r^2 P(r), error of P below 1.1e-8.
+inline F exp(F x) {
+    // Beyond these the result is 0 or infinity. Operand order lets a NaN through.
+    x = max(set1(-104.0f), min(set1(89.0f), x));
+    const F n = round(x * set1(1.44269504f));
+    const F r = fma(n, set1(-1.42860677e-6f), fma(n, set1(-0.693145752f), x));
+    F p = set1(0.00139261817f);
+    p = fma(p, r, set1(0.00836317800f));
+    p = fma(p, r, set1(0.0416665561f));
+    p = fma(p, r, set1(0.166665763f));
+    p = fma(p, r, set1(0.5f));
+    return scale_by_power(fma(r * r, p, r) + set1(1), n);
+}
+
+inline F sigmoid(F x) { return set1(1) / (set1(1) + exp(zero() - x)); }
+inline F silu(F x) { return x / (set1(1) + exp(zero() - x)); }
+
+// tanh(x) = 1 - 2 / (e^2x + 1), to about 1e-7 absolute: for soft caps, where small arguments need no more.
+inline F tanh(F x) { return set1(1) - set1(2) / (exp(x + x) + set1(1)); }
+
+// 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
+inline F gelu_tanh(F x) {
+    const F cubic = fma(x * x * x, set1(0.044715f), x);
+    return x / (set1(1) + exp(cubic * set1(-1.59576912f)));
+}
+
+// x * Phi(x), through erfc(z) = t exp(-z^2 + P(t)), t = 1 / (1 + z/2), for z = |x| / sqrt 2 (relative 1e-7).
+inline F gelu_erf(F x) {
+    const F z = min(set1(10), abs(x) * set1(0.707106781f));
+    const F t = set1(1) / fma(z, set1(0.5f), set1(1));
+    F p = set1(0.148046046f);
+    p = fma(p, t, set1(-0.697536588f));
+    p = fma(p, t, set1(1.19532764f));
+    p = fma(p, t, set1(-0.746469915f));
+    p = fma(p, t, set1(-0.0398663245f));
+    p = fma(p, t, set1(-0.0195080005f));
+    p = fma(p, t, set1(0.0413959622f));
+    p = fma(p, t, set1(0.385283619f));
+    p = fma(p, t, set1(0.998782456f));
+    p = fma(p, t, set1(-1.26545489f));
+    const F erfc = t * exp(p - z * z);
+    return max(zero(), x) - abs(x) * set1(0.5f) * erfc;
+}

@@ -1,0 +1,146 @@
+// Matmul with float weights: blocks of `lanes` weight rows are transposed so that lanes become outputs.
+// Few activation rows: transposed in registers while streaming. Many: into a panel that stays in the cache.
+
+// How `lanes` rows of a 16- or 32-bit float type become columns: fetch() loads and transposes one vector of
+// 32-bit units per row; part(unit, p) is column p of a unit.
+struct F32Rows {
+    static constexpr int parts = 1;
+    static constexpr int64_t bytes = 4;
+    static I load_unit(const std::byte* p) { return load_i(p); }
+    static F part(I v, int) { return as_float(v); }
+};
+struct F16Rows {
+    static constexpr int parts = 1;
+    static constexpr int64_t bytes = 2;
+    static I load_unit(const std::byte* p) { return as_int(load_f16(reinterpret_cast<const uint16_t*>(p))); }
+    static F part(I v, int) { return as_float(v); }
+};
+struct BF16Rows {  // a unit holds two columns
+    static constexpr int parts = 2;
+    static constexpr int64_t bytes = 2;
+    static I load_unit(const std::byte* p) { return load_i(p); }
+    static F part(I v, int p) { return p == 0 ? low_bf16(v) : high_bf16(v); }
+};
+
+// Pointers to `lanes` rows; missing ones repeat the last, and their results are not stored.
+struct RowSet {
+    const std::byte* row[lanes];
+    RowSet(const std::byte* w, int64_t stride, int64_t n) {
+        for (int64_t i = 0; i < lanes; ++i) row[i] = w + (i < n ? i : n - 1) * stride;
+    }
+};
+
+constexpr int64_t prefetch_bytes = 512;
+// Asks for the lines that the stream reaches after prefetch_bytes; behind a row's end, the row that follows
+// by `next_group` bytes.
+inline void prefetch_rows(const RowSet& rows, int64_t at, int64_t row_bytes, int64_t next_group) {
+    int64_t ahead = at + prefetch_bytes;
+    if (ahead >= row_bytes) ahead += next_group - row_bytes;
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i) __builtin_prefetch(rows.row[i] + ahead, 0, 3);
+}
+
+template <class Rows>
+inline void fetch(const RowSet& rows, int64_t k, I (&v)[lanes]) {
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i) v[i] = Rows::load_unit(rows.row[i] + k * Rows::bytes);
+    transpose(v);
+}
+
+// The last n columns (fewer than a fetch takes) through a copy padded with zeros.
+template <class Rows>
+inline void fetch_tail(const RowSet& rows, int64_t k, int64_t n, I (&v)[lanes]) {
+    alignas(64) std::byte copy[lanes][lanes * 4] = {};
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i) {
+        std::memcpy(copy[i], rows.row[i] + k * Rows::bytes, static_cast<size_t>(n * Rows::bytes));
+        v[i] = Rows::load_unit(copy[i]);
+    }
+    transpose(v);
+}
+
+// acc[g][r] = dot products of R activation rows with G groups of `lanes` weight rows, streamed once.
+template <class Rows, int R, int G>
+inline void stream_tile(const RowSet* groups, int64_t k, int64_t next_group, const float* x, int64_t ldx,
+                        float* c, int64_t ldc) {
+    constexpr int64_t step = lanes * Rows::parts;
+    F acc[G][R];
+    for (int g = 0; g < G; ++g)
+        for (int r = 0; r < R; ++r) acc[g][r] = zero();
+    int64_t at = 0;
+    for (; at + step <= k; at += step) {
+#pragma GCC unroll 4
+        for (int g = 0; g < G; ++g) {
+            I v[lanes];
+            prefetch_rows(groups[g], at * Rows::bytes, k * Rows::bytes, next_group);
+            fetch<Rows>(groups[g], at, v);
+#pragma GCC unroll 16
+            for (int i = 0; i < lanes; ++i)
+#pragma GCC unroll 2
+                for (int p = 0; p < Rows::parts; ++p) {
+                    const F w = Rows::part(v[i], p);
+#pragma GCC unroll 8
+                    for (int r = 0; r < R; ++r)
+                        acc[g][r] = fma(set1(x[r * ldx + at + i * Rows::parts + p]), w, acc[g][r]);
+                }
+        }
+    }
+    if (at < k) {
+        for (int g = 0; g < G; ++g) {
+            I v[lanes];
+            fetch_tail<Rows>(groups[g], at, k - at, v);
+            for (int64_t i = 0; i < k - at; ++i) {
+                const F w = Rows::part(v[i / Rows::parts], static_cast<int>(i % Rows::parts));
+                for (int r = 0; r < R; ++r) acc[g][r] = fma(set1(x[r * ldx + at + i]), w, acc[g][r]);
+            }
+        }
+    }
+    for (int g = 0; g < G; ++g)
+        for (int r = 0; r < R; ++r) store(c + r * ldc + g * lanes, acc[g][r]);
+}
+
+// Columns [k0, k0 + n) of a row group -> panel[k - k0][0..lanes) with `ldw` floats from column to column.
+template <class Rows>
+inline void pack_group(const RowSet& rows, int64_t k0, int64_t n, float* panel, int64_t ldw) {
+    constexpr int64_t step = lanes * Rows::parts;
+    for (int64_t at = 0; at < n; at += step) {
+        I v[lanes];
+        if (n - at >= step) {
+            // The same columns of the next panel: they arrive while this one is used.
+#pragma GCC unroll 16
+            for (int i = 0; i < lanes; ++i)
+                __builtin_prefetch(rows.row[i] + (k0 + at + n) * Rows::bytes, 0, 2);
+            fetch<Rows>(rows, k0 + at, v);
+        } else {
+            fetch_tail<Rows>(rows, k0 + at, n - at, v);
+        }
+        const int64_t count = n - at < step ? n - at : step;
+        if (count == step) {
+#pragma GCC unroll 16
+            for (int i = 0; i < lanes; ++i)
+#pragma GCC unroll 2
+                for (int p = 0; p < Rows::parts; ++p)
+                    store(panel + (at + i * Rows::parts + p) * ldw, Rows::part(v[i], p));
+        } else {
+            for (int64_t i = 0; i < count; ++i)
+                store(panel + (at + i) * ldw,
+                      Rows::part(v[i / Rows::parts], static_cast<int>(i % Rows::parts)));
+        }
+    }
+}
+
+// Any decodable type: rows are decoded a superblock at a time and packed as f32.
+inline void pack_group_decoded(const TypeInfo& type, const RowSet& rows, int64_t k0, int64_t n, float* panel,
+                               int64_t ldw) {
+    constexpr int64_t chunk = 256;  // a multiple of every block length
+    alignas(64) float decoded[lanes][chunk];
+    const int64_t start = k0 / type.block_len * type.block_bytes,
+                  step = chunk / type.block_len * type.block_bytes;
+    for (int64_t at = 0; at < n; at += chunk) {
+        const int64_t count = n - at < chunk ? n - at : chunk;
+        for (int i = 0; i < lanes; ++i)
+            decode_row(type, rows.row[i] + start + at / chunk * step, decoded[i], count);
+        const RowSet f32(reinterpret_cast<const std::byte*>(decoded), sizeof decoded[0], lanes);
+        pack_group<F32Rows>(f32, 0, count, panel + at * ldw, ldw);
+    }
+}

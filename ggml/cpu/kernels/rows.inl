@@ -1,0 +1,155 @@
+// Kernels on single rows: conversion, norm, activation, addition, rotation, int8 quantization.
+// Tails go through masked loads and the same arithmetic, so a value does not depend on its column.
+
+// n elements of any decodable type -> f32; equal to the type's codec bit by bit.
+inline void decode_row(const TypeInfo& type, const std::byte* src, float* dst, int64_t n) {
+    const int64_t whole = n / lanes * lanes;
+    if (type.type == Type::f32) {
+        std::memcpy(dst, src, static_cast<size_t>(n) * 4);
+    } else if (type.type == Type::f16 || type.type == Type::bf16) {
+        const uint16_t* h = reinterpret_cast<const uint16_t*>(src);
+        const bool f16 = type.type == Type::f16;
+        for (int64_t i = 0; i < whole; i += lanes) store(dst + i, f16 ? load_f16(h + i) : load_bf16(h + i));
+        if (whole < n) type.decode(src + 2 * whole, dst + whole, static_cast<size_t>(n - whole));
+    } else if (type.type == Type::q8_0) {
+        for (int64_t i = 0; i < n; i += 32, src += 34) {
+            uint16_t h;
+            std::memcpy(&h, src, 2);
+            const F d = set1(f16_to_f32(h));
+            const int8_t* q = reinterpret_cast<const int8_t*>(src + 2);
+            for (int j = 0; j < 32; j += lanes) store(dst + i + j, d * load_i8(q + j));
+        }
+    } else {
+        type.decode(src, dst, static_cast<size_t>(n));
+    }
+}
+
+inline void encode_row(const TypeInfo& type, const float* src, std::byte* dst, int64_t n) {
+    if (type.type == Type::f32) {
+        std::memcpy(dst, src, static_cast<size_t>(n) * 4);
+        return;
+    }
+    int64_t i = 0;
+    if (type.type == Type::f16)
+        for (; i + lanes <= n; i += lanes) store_f16(reinterpret_cast<uint16_t*>(dst) + i, load(src + i));
+    const int64_t blocks = i / type.block_len;
+    if (i < n) type.encode(src + i, dst + blocks * type.block_bytes, static_cast<size_t>(n - i));
+}
+
+// Sum of x - shift, or of its squares, over n floats in two interleaved chains; the order depends on n alone.
+template <bool squares>
+inline float row_sum(const float* x, int64_t n, float shift) {
+    F chain[2] = {zero(), zero()};
+    const F s = set1(shift);
+    int64_t i = 0;
+    for (; i + 2 * lanes <= n; i += 2 * lanes)
+        for (int c = 0; c < 2; ++c) {
+            const F u = load(x + i + c * lanes) - s;
+            chain[c] = squares ? fma(u, u, chain[c]) : chain[c] + u;
+        }
+    float tail = 0;
+    for (; i < n; ++i) tail += squares ? (x[i] - shift) * (x[i] - shift) : x[i] - shift;
+    return sum(chain[0] + chain[1]) + tail;
+}
+
+inline void norm_row(const NormBlock& b) {
+    const int64_t group = b.params->group > 0 ? b.params->group : b.cols;
+    for (int64_t at = 0; at < b.cols; at += group) {
+        const float* x = b.x + at;
+        const float count = static_cast<float>(group);
+        const float mean = b.params->subtract_mean ? row_sum<false>(x, group, 0) / count : 0;
+        const float variance = row_sum<true>(x, group, mean) / count;
+        const F inverse = set1(1 / __builtin_sqrtf(variance + b.params->eps)), shift = set1(mean);
+        for (int64_t i = 0; i < group; i += lanes) {
+            const int64_t n = group - i < lanes ? group - i : lanes;
+            F y = (load_n(x + i, n) - shift) * inverse;
+            if (b.weight) y = y * load_n(b.weight + i, n);
+            if (b.bias) y = y + load_n(b.bias + i, n);
+            if (b.residual) y = y + load_n(b.residual + at + i, n);
+            store_n(b.out + at + i, y, n);
+        }
+    }
+}
+
+template <Activation act>
+inline void glu_with(const float* gate, const float* up, float* out, int64_t n) {
+    for (int64_t i = 0; i < n; i += lanes) {
+        const int64_t count = n - i < lanes ? n - i : lanes;
+        const F g = load_n(gate + i, count);
+        F a;
+        if constexpr (act == Activation::silu) a = silu(g);
+        if constexpr (act == Activation::gelu_tanh) a = gelu_tanh(g);
+        if constexpr (act == Activation::gelu_erf) a = gelu_erf(g);
+        if constexpr (act == Activation::relu) a = max(zero(), g);
+        store_n(out + i, a * load_n(up + i, count), count);
+    }
+}
+
+inline void glu_row(Activation act, const float* gate, const float* up, float* out, int64_t n) {
+    switch (act) {
+        case Activation::silu:
+            return glu_with<Activation::silu>(gate, up, out, n);
+        case Activation::gelu_tanh:
+            return glu_with<Activation::gelu_tanh>(gate, up, out, n);
+        case Activation::gelu_erf:
+            return glu_with<Activation::gelu_erf>(gate, up, out, n);
+        case Activation::relu:
+            return glu_with<Activation::relu>(gate, up, out, n);
+    }
+}
+
+inline void add_row(const float* a, const float* b, float scale, float* out, int64_t n) {
+    const F s = set1(scale);
+    for (int64_t i = 0; i < n; i += lanes) {
+        const int64_t count = n - i < lanes ? n - i : lanes;
+        store_n(out + i, fma(s, load_n(b + i, count), load_n(a + i, count)), count);
+    }
+}
+
+inline void scale_row(float* x, float factor, int64_t n) {
+    const F s = set1(factor);
+    for (int64_t i = 0; i < n; i += lanes) {
+        const int64_t count = n - i < lanes ? n - i : lanes;
+        store_n(x + i, load_n(x + i, count) * s, count);
+    }
+}
+
+// Left to the compiler's vectorizer: no sums, and no contraction, so every element rounds the same way.
+inline void rope_row(const RopeStoreParams& p, int32_t n_heads, const float* table, const float* x,
+                     float* out) {
+    const int64_t half = table ? p.rot_dim / 2 : 0;
+    const int64_t step = p.style == RopeStyle::half ? 1 : 2, partner = p.style == RopeStyle::half ? half : 1;
+    for (int32_t h = 0; h < n_heads; ++h, x += p.head_dim, out += p.head_dim) {
+        for (int64_t i = 0; i < half; ++i) {
+            const float c = table[2 * i], s = table[2 * i + 1];
+            const float a = x[i * step], b = x[i * step + partner];
+            out[i * step] = a * c - b * s;
+            out[i * step + partner] = a * s + b * c;
+        }
+        std::memcpy(out + 2 * half, x + 2 * half, static_cast<size_t>(p.head_dim - 2 * half) * sizeof(float));
+    }
+}
+
+// Blocks of 32 values as codes and scale, d = amax / 127. A block with a NaN or an infinity gets a NaN scale.
+inline void quantize_row(const float* x, int64_t k, int8_t* q, float* d, int32_t* offset) {
+    for (int64_t i = 0; i < k; i += 32, x += 32, q += 32) {
+        F largest = zero(), poison = zero();
+        for (int j = 0; j < 32; j += lanes) {
+            const F v = load(x + j);
+            largest = max(abs(v), largest);
+            poison = fma(v, zero(), poison);
+        }
+        const float amax = max_of(largest), bad = sum(poison);
+        const F inverse = set1(amax > 1e-35f && bad == 0 ? 127 / amax : 0);
+        I total = set1_i(0);
+        for (int j = 0; j < 32; j += lanes) {
+            // Operand order turns a NaN into 127: its block is poisoned by the scale.
+            const F v = max(min(load(x + j) * inverse, set1(127)), set1(-127));
+            const I code = to_int(v);
+            total = add_i(total, code);
+            store_i8(q + j, code);
+        }
+        *d++ = amax / 127 + bad;
+        *offset++ = -weight_offset * sum_i(total);
+    }
+}

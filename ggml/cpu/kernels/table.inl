@@ -1,0 +1,24 @@
+// The table of this instruction set: a constant, so that nothing of it runs before it is chosen.
+constexpr KernelTable make_table(std::string_view name, std::string_view needs,
+                                 bool (*available)(const Features&)) {
+    KernelTable t{};
+    t.name = name;
+    t.needs = needs;
+    t.available = available;
+    t.decode = decode_row;
+    t.encode = encode_row;
+    t.int8_path = has_int8_path;
+    t.quantize = quantize_row;
+    t.matmul_shape = {max_columns, block_rows, static_cast<size_t>(panel_bytes + tile_bytes)};
+    t.matmul = matmul_block;
+    t.norm = norm_row;
+    t.glu = glu_row;
+    t.add = add_row;
+    t.scale = scale_row;
+    t.rope = rope_row;
+    t.attention_scratch_bytes = attention_scratch;
+    t.attention_tile_tokens = tile_tokens;
+    t.attention = attention_block;
+    t.attention_merge = attention_merge_block;
+    return t;
+}

@@ -1,0 +1,124 @@
+// SIMD vocabulary of AVX2 + FMA + F16C: 8 lanes of f32.
+// Included inside a target region and a namespace; see isa/avx2.cpp. Names are those of every vocabulary.
+using F = __m256;
+using I = __m256i;
+constexpr int lanes = 8;
+constexpr int tile_rows = 6, tile_vecs = 2;          // float tile: 12 accumulators of 16 registers
+constexpr int int_tile_rows = 4, int_tile_vecs = 1;  // integer tile: 4 float and 4 integer accumulators
+constexpr int stream_groups = 1;
+
+inline __m256i first_lanes(int64_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+inline F zero() { return _mm256_setzero_ps(); }
+inline F set1(float x) { return _mm256_set1_ps(x); }
+inline F load(const float* p) { return _mm256_loadu_ps(p); }
+inline F load_n(const float* p, int64_t n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+inline void store(float* p, F v) { _mm256_storeu_ps(p, v); }
+inline void store_n(float* p, F v, int64_t n) { _mm256_maskstore_ps(p, first_lanes(n), v); }
+inline F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+inline F max(F a, F b) { return _mm256_max_ps(a, b); }  // b when one is a NaN
+inline F min(F a, F b) { return _mm256_min_ps(a, b); }
+inline F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+inline F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline F power_of_two(I n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+// a * 2^n in two exact steps, so that n may lie beyond the exponents of normal numbers.
+inline F scale_by_power(F a, F n) {
+    const I whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
+    return a * power_of_two(half) * power_of_two(_mm256_sub_epi32(whole, half));
+}
+inline float sum(F v) {
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+inline float max_of(F v) {
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+
+inline F load_f16(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline F load_bf16(const uint16_t* p) {
+    const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+inline F load_i8(const int8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+inline void store_f16(uint16_t* p, F v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+inline I load_i(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline void store_i(void* p, I v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
+inline I set1_i(int32_t x) { return _mm256_set1_epi32(x); }
+inline I add_i(I a, I b) { return _mm256_add_epi32(a, b); }
+inline I as_int(F v) { return _mm256_castps_si256(v); }
+inline F as_float(I v) { return _mm256_castsi256_ps(v); }
+inline I to_int(F v) { return _mm256_cvtps_epi32(v); }  // nearest even
+inline F to_float(I v) { return _mm256_cvtepi32_ps(v); }
+inline int32_t sum_i(I v) {
+    const __m128i b = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    const __m128i c = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
+}
+inline void store_i8(int8_t* p, I v) {
+    const __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(h, h));
+}
+inline F low_bf16(I pairs) { return as_float(_mm256_slli_epi32(pairs, 16)); }
+inline F high_bf16(I pairs) { return as_float(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536))); }
+
+// v[i] lane j <-> v[j] lane i.
+inline void transpose(I (&v)[8]) {
+    I r[8], s[8];
+    for (int i = 0; i < 8; i += 2) {
+        r[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+        r[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    for (int g = 0; g < 8; g += 4) {  // s[g + c], half h: column 4h + c of rows g .. g+3
+        s[g] = _mm256_unpacklo_epi64(r[g], r[g + 2]);
+        s[g + 1] = _mm256_unpackhi_epi64(r[g], r[g + 2]);
+        s[g + 2] = _mm256_unpacklo_epi64(r[g + 1], r[g + 3]);
+        s[g + 3] = _mm256_unpackhi_epi64(r[g + 1], r[g + 3]);
+    }
+    for (int c = 0; c < 4; ++c) {
+        v[c] = _mm256_permute2x128_si256(s[c], s[4 + c], 0x20);
+        v[4 + c] = _mm256_permute2x128_si256(s[c], s[4 + c], 0x31);
+    }
+}
+
+// 32 bytes of each of 8 rows -> out[j], lane r: bytes 4j .. 4j+3 of row r.
+inline void transpose_32_bytes(const std::byte* const* rows, int64_t at, I (&out)[8]) {
+    for (int i = 0; i < 8; ++i) out[i] = load_i(rows[i] + at);
+    transpose(out);
+}
+
+// One f16 of each of 8 rows.
+inline F gather_f16(const std::byte* const* rows, int64_t at) {
+    const auto h = [&](int i) {
+        short x;
+        std::memcpy(&x, rows[i] + at, 2);
+        return x;
+    };
+    return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
+}
+
+// Products of int8 quadruples: |w| unsigned times x with the sign of w. 128 * 127 * 2 fits 16 bits, so the
+// saturating multiply-add never saturates.
+struct W {
+    I magnitude, w;
+};
+constexpr int32_t weight_offset = 0;
+inline W prepare(I w) { return {_mm256_abs_epi8(w), w}; }
+inline I dot(I acc, const W& w, I x) {
+    const I pairs = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x, w.w));
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}

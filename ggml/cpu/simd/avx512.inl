@@ -1,0 +1,121 @@
+// SIMD vocabulary of AVX-512 (F, BW, VL, DQ): 16 lanes of f32.
+// Included inside a target region and a namespace; see isa/avx512.cpp. Names are those of every vocabulary.
+using F = __m512;
+using I = __m512i;
+constexpr int lanes = 16;
+constexpr int tile_rows = 6, tile_vecs = 4;          // float tile: 24 accumulators of 32 registers
+constexpr int int_tile_rows = 6, int_tile_vecs = 2;  // integer tile: 12 float and 12 integer accumulators
+constexpr int stream_groups = 2;
+
+inline __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
+
+inline F zero() { return _mm512_setzero_ps(); }
+inline F set1(float x) { return _mm512_set1_ps(x); }
+inline F load(const float* p) { return _mm512_loadu_ps(p); }
+inline F load_n(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
+inline void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+inline void store_n(float* p, F v, int64_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
+inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+inline F max(F a, F b) { return _mm512_max_ps(a, b); }  // b when one is a NaN
+inline F min(F a, F b) { return _mm512_min_ps(a, b); }
+inline F abs(F a) { return _mm512_abs_ps(a); }
+inline F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline F scale_by_power(F a, F n) { return _mm512_scalef_ps(a, n); }
+inline float sum(F v) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+inline float max_of(F v) { return _mm512_reduce_max_ps(v); }
+
+inline F load_f16(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline F load_bf16(const uint16_t* p) {
+    const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+inline F load_i8(const int8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline void store_f16(uint16_t* p, F v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+inline I load_i(const void* p) { return _mm512_loadu_si512(p); }
+inline void store_i(void* p, I v) { _mm512_storeu_si512(p, v); }
+inline I set1_i(int32_t x) { return _mm512_set1_epi32(x); }
+inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
+inline I as_int(F v) { return _mm512_castps_si512(v); }
+inline F as_float(I v) { return _mm512_castsi512_ps(v); }
+inline I to_int(F v) { return _mm512_cvtps_epi32(v); }  // nearest even
+inline F to_float(I v) { return _mm512_cvtepi32_ps(v); }
+inline int32_t sum_i(I v) { return _mm512_reduce_add_epi32(v); }
+inline void store_i8(int8_t* p, I v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(v));
+}
+inline F low_bf16(I pairs) { return as_float(_mm512_slli_epi32(pairs, 16)); }
+inline F high_bf16(I pairs) { return as_float(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536))); }
+
+// v[i] lane j <-> v[j] lane i.
+inline void transpose(I (&v)[16]) {
+    I r[16], s[16];
+    for (int i = 0; i < 16; i += 2) {
+        r[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+        r[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    for (int g = 0; g < 16; g += 4) {  // s[g + c], quarter q: column 4q + c of rows g .. g+3
+        s[g] = _mm512_unpacklo_epi64(r[g], r[g + 2]);
+        s[g + 1] = _mm512_unpackhi_epi64(r[g], r[g + 2]);
+        s[g + 2] = _mm512_unpacklo_epi64(r[g + 1], r[g + 3]);
+        s[g + 3] = _mm512_unpackhi_epi64(r[g + 1], r[g + 3]);
+    }
+    for (int c = 0; c < 4; ++c) {
+        const I even01 = _mm512_shuffle_i32x4(s[c], s[4 + c], 0x88);
+        const I odd01 = _mm512_shuffle_i32x4(s[c], s[4 + c], 0xdd);
+        const I even23 = _mm512_shuffle_i32x4(s[8 + c], s[12 + c], 0x88);
+        const I odd23 = _mm512_shuffle_i32x4(s[8 + c], s[12 + c], 0xdd);
+        v[c] = _mm512_shuffle_i32x4(even01, even23, 0x88);
+        v[4 + c] = _mm512_shuffle_i32x4(odd01, odd23, 0x88);
+        v[8 + c] = _mm512_shuffle_i32x4(even01, even23, 0xdd);
+        v[12 + c] = _mm512_shuffle_i32x4(odd01, odd23, 0xdd);
+    }
+}
+
+// 32 bytes of each of 16 rows -> out[j], lane r: bytes 4j .. 4j+3 of row r.
+inline void transpose_32_bytes(const std::byte* const* rows, int64_t at, I (&out)[8]) {
+    I v[8], r[8], s[8];
+    for (int i = 0; i < 8; ++i) {
+        const __m256i lo = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[i] + at));
+        const __m256i hi = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[i + 8] + at));
+        v[i] = _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
+    }
+    for (int i = 0; i < 8; i += 2) {
+        r[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+        r[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    for (int g = 0; g < 8; g += 4) {  // s[g + c], quarter q: column 4(q%2) + c of rows 8(q/2) + g ..
+        s[g] = _mm512_unpacklo_epi64(r[g], r[g + 2]);
+        s[g + 1] = _mm512_unpackhi_epi64(r[g], r[g + 2]);
+        s[g + 2] = _mm512_unpacklo_epi64(r[g + 1], r[g + 3]);
+        s[g + 3] = _mm512_unpackhi_epi64(r[g + 1], r[g + 3]);
+    }
+    const I even = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13),
+            odd = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+    for (int c = 0; c < 4; ++c) {
+        out[c] = _mm512_permutex2var_epi64(s[c], even, s[4 + c]);
+        out[4 + c] = _mm512_permutex2var_epi64(s[c], odd, s[4 + c]);
+    }
+}
+
+// One f16 of each of 16 rows.
+inline F gather_f16(const std::byte* const* rows, int64_t at) {
+    const auto h = [&](int i) {
+        short x;
+        std::memcpy(&x, rows[i] + at, 2);
+        return x;
+    };
+    return _mm512_cvtph_ps(_mm256_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7), h(8), h(9),
+                                             h(10), h(11), h(12), h(13), h(14), h(15)));
+}

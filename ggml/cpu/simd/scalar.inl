@@ -1,0 +1,122 @@
+// SIMD vocabulary of the baseline: 4 lanes by the compiler's vector extension (SSE2, NEON or plain code).
+// Without a fused multiply-add in the baseline, fma() rounds twice; everything else as in the others.
+using F = float __attribute__((vector_size(16)));
+using I = int32_t __attribute__((vector_size(16)));
+using U = uint32_t __attribute__((vector_size(16)));
+constexpr int lanes = 4;
+constexpr int tile_rows = 4, tile_vecs = 2;
+constexpr int int_tile_rows = 2, int_tile_vecs = 1;
+constexpr int stream_groups = 1;
+
+inline F set1(float x) { return F{x, x, x, x}; }
+inline F zero() { return set1(0); }
+inline F load(const float* p) {
+    F v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+inline F load_n(const float* p, int64_t n) {
+    F v = zero();
+    for (int i = 0; i < n; ++i) v[i] = p[i];
+    return v;
+}
+inline void store(float* p, F v) { std::memcpy(p, &v, sizeof v); }
+inline void store_n(float* p, F v, int64_t n) {
+    for (int i = 0; i < n; ++i) p[i] = v[i];
+}
+inline I as_int(F v) { return reinterpret_cast<I>(v); }
+inline F as_float(I v) { return reinterpret_cast<F>(v); }
+inline F select(I mask, F a, F b) { return as_float((mask & as_int(a)) | (~mask & as_int(b))); }
+inline F fma(F a, F b, F c) { return a * b + c; }
+inline F max(F a, F b) { return select(a > b, a, b); }  // b when one is a NaN
+inline F min(F a, F b) { return select(a < b, a, b); }
+inline F abs(F a) { return as_float(as_int(a) & 0x7fffffff); }
+// Nearest even for |a| < 2^22: beyond 1.5 * 2^23 the sum has no room for a fraction.
+inline F round(F a) { return (a + 12582912.0f) - 12582912.0f; }
+inline I to_int(F v) { return as_int(v + 12582912.0f) - 0x4b400000; }
+inline F to_float(I v) { return F{float(v[0]), float(v[1]), float(v[2]), float(v[3])}; }
+inline F power_of_two(I n) { return as_float((n + 127) << 23); }
+// a * 2^n in two exact steps, so that n may lie beyond the exponents of normal numbers. A NaN in n comes
+// with a NaN in a; clamping keeps the integers defined.
+inline F scale_by_power(F a, F n) {
+    const I whole = to_int(min(max(n, set1(-200)), set1(200))), half = whole >> 1;
+    return a * power_of_two(half) * power_of_two(whole - half);
+}
+inline float sum(F v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+inline float max_of(F v) {
+    const float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
+    return a > b ? a : b;
+}
+
+inline F load_f16(const uint16_t* p) {
+    return F{f16_to_f32(p[0]), f16_to_f32(p[1]), f16_to_f32(p[2]), f16_to_f32(p[3])};
+}
+inline F load_bf16(const uint16_t* p) {
+    return F{bf16_to_f32(p[0]), bf16_to_f32(p[1]), bf16_to_f32(p[2]), bf16_to_f32(p[3])};
+}
+inline F load_i8(const int8_t* p) { return F{float(p[0]), float(p[1]), float(p[2]), float(p[3])}; }
+inline void store_f16(uint16_t* p, F v) {
+    for (int i = 0; i < lanes; ++i) p[i] = f32_to_f16(v[i]);
+}
+
+inline I load_i(const void* p) {
+    I v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+inline void store_i(void* p, I v) { std::memcpy(p, &v, sizeof v); }
+inline I set1_i(int32_t x) { return I{x, x, x, x}; }
+inline I add_i(I a, I b) { return a + b; }
+inline int32_t sum_i(I v) { return v[0] + v[1] + v[2] + v[3]; }
+inline void store_i8(int8_t* p, I v) {
+    for (int i = 0; i < lanes; ++i) p[i] = static_cast<int8_t>(v[i] < -128 ? -128 : v[i] > 127 ? 127 : v[i]);
+}
+inline F low_bf16(I pairs) { return as_float(reinterpret_cast<I>(reinterpret_cast<U>(pairs) << 16)); }
+inline F high_bf16(I pairs) { return as_float(pairs & static_cast<int32_t>(0xffff0000)); }
+
+// v[i] lane j <-> v[j] lane i.
+inline void transpose(I (&v)[4]) {
+    for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < i; ++j) {
+            const int32_t t = v[i][j];
+            v[i][j] = v[j][i];
+            v[j][i] = t;
+        }
+}
+
+// 32 bytes of each of 4 rows -> out[j], lane r: bytes 4j .. 4j+3 of row r.
+inline void transpose_32_bytes(const std::byte* const* rows, int64_t at, I (&out)[8]) {
+    for (int j = 0; j < 8; ++j)
+        for (int r = 0; r < lanes; ++r) {
+            int32_t x;
+            std::memcpy(&x, rows[r] + at + 4 * j, 4);
+            out[j][r] = x;
+        }
+}
+
+// One f16 of each of 4 rows.
+inline F gather_f16(const std::byte* const* rows, int64_t at) {
+    F v;
+    for (int r = 0; r < lanes; ++r) {
+        uint16_t h;
+        std::memcpy(&h, rows[r] + at, 2);
+        v[r] = f16_to_f32(h);
+    }
+    return v;
+}
+
+// Products of int8 quadruples.
+struct W {
+    I w;
+};
+constexpr int32_t weight_offset = 0;
+inline W prepare(I w) { return {w}; }
+// Byte b of each lane, sign-extended.
+template <int b>
+inline I byte_of(I v) {
+    return reinterpret_cast<I>(reinterpret_cast<U>(v) << (24 - 8 * b)) >> 24;
+}
+inline I dot(I acc, const W& w, I x) {
+    return acc + byte_of<0>(w.w) * byte_of<0>(x) + byte_of<1>(w.w) * byte_of<1>(x) +
+           byte_of<2>(w.w) * byte_of<2>(x) + byte_of<3>(w.w) * byte_of<3>(x);
+}
