@@ -1,13 +1,47 @@
 // Creates the backends under test.
-// Until an accelerated backend exists this is the reference itself.
+// The CPU backend once per instruction set that this machine can run, with one thread and with three.
 #include "tests/ops/backends.h"
 
+#include <doctest/doctest.h>
+
+#include "ggml/base/cat.h"
+#include "ggml/cpu/cpu_backend.h"
 #include "ggml/ops/reference_backend.h"
 
 namespace nibble {
+namespace {
 
-std::vector<TestBackend> test_backends() { return {{"reference", std::make_shared<ReferenceBackend>()}}; }
+// Nothing, with a message, where this machine lacks the instruction set.
+std::shared_ptr<Backend> cpu_backend(const cpu::KernelTable& table, int threads) {
+    if (!table.available(cpu::features())) {
+        MESSAGE("not covered on this machine: isa " << table.name);
+        return nullptr;
+    }
+    auto backend = CpuBackend::create({threads, std::string(table.name)});
+    REQUIRE(backend);
+    CHECK((*backend)->isa() == table.name);  // proof of which ran
+    return std::move(*backend);
+}
 
-std::vector<std::pair<TestBackend, TestBackend>> thread_pairs() { return {}; }
+}  // namespace
+
+std::vector<TestBackend> test_backends() {
+    std::vector<TestBackend> list{{"reference", std::make_shared<ReferenceBackend>()}};
+    for (const cpu::KernelTable* table : cpu::compiled_tables())
+        if (auto backend = cpu_backend(*table, 3))
+            list.push_back({cat("cpu ", table->name, ", 3 threads"), std::move(backend)});
+    return list;
+}
+
+std::vector<std::pair<TestBackend, TestBackend>> thread_pairs() {
+    std::vector<std::pair<TestBackend, TestBackend>> list;
+    for (const cpu::KernelTable* table : cpu::compiled_tables()) {
+        auto one = cpu_backend(*table, 1), many = cpu_backend(*table, 4);
+        if (one && many)
+            list.push_back({{cat("cpu ", table->name, ", 1 thread"), one},
+                            {cat("cpu ", table->name, ", 4 threads"), many}});
+    }
+    return list;
+}
 
 }  // namespace nibble
