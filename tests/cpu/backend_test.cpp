@@ -1,0 +1,314 @@
+// CpuBackend beyond the op sweep: prefill in chunks, NaN, hostile ids, selection of the instruction set.
+// Everything loops over the instruction sets that this machine can run.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "ggml/base/cat.h"
+#include "ggml/cpu/cpu_backend.h"
+#include "ggml/types/list.h"
+#include "tests/nmse.h"
+
+using namespace nibble;
+using cpu::KernelTable;
+
+namespace {
+
+std::vector<const KernelTable*> tables() {
+    std::vector<const KernelTable*> list;
+    for (const KernelTable* t : cpu::compiled_tables())
+        if (t->available(cpu::features())) list.push_back(t);
+    return list;
+}
+
+std::unique_ptr<CpuBackend> backend(const KernelTable& t, int threads) {
+    auto b = CpuBackend::create({threads, std::string(t.name)});
+    REQUIRE(b);
+    return std::move(*b);
+}
+
+Tensor tensor(std::vector<float>& v, int64_t rows, int64_t cols) {
+    return {reinterpret_cast<std::byte*>(v.data()), rows, cols, cols * 4, Type::f32, Layout::rows};
+}
+Tensor tensor(std::vector<int32_t>& v, int64_t rows, int64_t cols) {
+    return {reinterpret_cast<std::byte*>(v.data()), rows, cols, cols * 4, Type::i32, Layout::rows};
+}
+
+std::vector<float> normal(size_t n, uint32_t seed, float scale = 1) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> dist(0, scale);
+    std::vector<float> v(n);
+    for (float& x : v) x = dist(random);
+    return v;
+}
+
+struct Encoded {
+    std::vector<std::byte> bytes;
+    Tensor tensor;
+};
+Encoded encoded(Type type, const std::vector<float>& v, int64_t rows, int64_t cols) {
+    Encoded e;
+    const auto stride = static_cast<int64_t>(*row_bytes(type, cols));
+    e.bytes.resize(static_cast<size_t>(rows * stride));
+    info(type).encode(v.data(), e.bytes.data(), v.size());
+    e.tensor = {e.bytes.data(), rows, cols, stride, type, Layout::rows};
+    return e;
+}
+
+// One instruction on one backend, with scratch as it asks for.
+void run(CpuBackend& b, const OpDef& op, const Params& params, std::vector<Tensor> in,
+         std::vector<Tensor> out) {
+    Instr instr;
+    instr.op = &op;
+    instr.params = params;
+    BoundInstr bound;
+    bound.instr = &instr;
+    bound.in = std::move(in);
+    bound.out = std::move(out);
+    auto scratch = b.allocate(b.scratch_bytes(op, bound.args()), "scratch");
+    REQUIRE(scratch);
+    bound.scratch = {scratch->data.get(), scratch->size};
+    REQUIRE(b.run({&bound, 1}, nullptr));
+}
+
+}  // namespace
+
+TEST_CASE("an instruction set is chosen by name, or the best one; others are refused with a reason") {
+    CHECK((*cpu::select_table(""))->available(cpu::features()));
+    CHECK(*cpu::select_table("auto") == tables().back());
+    CHECK((*cpu::select_table("scalar"))->name == "scalar");
+    CHECK(*cpu::select_table("", cpu::Features{}) == *cpu::select_table("scalar"));
+    CHECK(cpu::select_table("mmx").error().code == ErrorCode::invalid_argument);
+    if (cpu::compiled_tables().size() > 1) {
+        const auto refused = cpu::select_table("avx2", cpu::Features{});
+        REQUIRE(!refused);
+        CHECK(refused.error().code == ErrorCode::unsupported);
+        CHECK(refused.error().message().find("AVX2") != std::string::npos);
+    }
+    CHECK(!CpuBackend::create({-1, ""}));
+    CHECK(!CpuBackend::create({1 << 20, ""}));
+    CHECK((*CpuBackend::create({2, "scalar"}))->device().description.find("scalar, 2 threads") !=
+          std::string::npos);
+}
+
+TEST_CASE("memory: aligned, refused when absurd") {
+    auto b = backend(*tables()[0], 1);
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{3} << 20}) {
+        auto buffer = b->allocate(bytes, "test");
+        REQUIRE(buffer);
+        CHECK(reinterpret_cast<uintptr_t>(buffer->data.get()) % 64 == 0);
+        CHECK(buffer->size == bytes);
+    }
+    CHECK(!b->allocate(std::numeric_limits<size_t>::max() - 3, "test"));
+    CHECK(!b->allocate(size_t{1} << 60, "test"));
+    CHECK(b->device().total_bytes >= b->device().free_bytes);
+    std::vector<float> v(4);
+    Tensor t = tensor(v, 1, 4);
+    CHECK(b->place(t, WeightUse::matmul));
+    t.layout = Layout::packed;
+    CHECK(!b->place(t, WeightUse::matmul));
+}
+
+// A sequence of `total` tokens, prefilled in chunks of `chunk`; returns all attention outputs.
+std::vector<float> prefill(CpuBackend& b, Type type, AttentionParams p, int64_t total, int64_t chunk) {
+    const int64_t per_seq = total / p.page_size + 1, cache_rows = per_seq * p.n_kv_heads * p.page_size;
+    const auto width = [](int32_t heads, int32_t dim) { return int64_t{heads} * dim; };
+    std::vector<float> q = normal(static_cast<size_t>(total * width(p.n_heads, p.head_dim)), 1);
+    std::vector<float> k = normal(static_cast<size_t>(total * width(p.n_kv_heads, p.head_dim)), 2);
+    std::vector<float> v = normal(static_cast<size_t>(total * width(p.n_kv_heads, p.v_head_dim)), 3);
+    // What was never stored is NaN: it must not reach any result.
+    const auto nan = [&](int32_t dim) {
+        return std::vector<float>(static_cast<size_t>(cache_rows * dim), std::nanf(""));
+    };
+    Encoded k_cache = encoded(type, nan(p.head_dim), cache_rows, p.head_dim);
+    Encoded v_cache = encoded(type, nan(p.v_head_dim), cache_rows, p.v_head_dim);
+    std::vector<int32_t> pages;
+    for (int64_t i = 0; i < per_seq; ++i) pages.push_back(static_cast<int32_t>(per_seq - 1 - i));
+    std::vector<float> out(static_cast<size_t>(total * width(p.n_heads, p.v_head_dim)));
+    std::vector<float> sinks = normal(static_cast<size_t>(p.n_heads), 4);
+    const RopeStoreParams store{p.n_heads, p.n_kv_heads, p.head_dim,     p.v_head_dim,
+                                0,         p.page_size,  RopeStyle::half};
+    for (int64_t at = 0; at < total; at += chunk) {
+        const int64_t n = std::min(chunk, total - at);
+        std::vector<int32_t> positions, slots, seq{0, static_cast<int32_t>(n)};
+        for (int64_t i = at; i < at + n; ++i) {
+            positions.push_back(static_cast<int32_t>(i));
+            slots.push_back(pages[static_cast<size_t>(i / p.page_size)] * p.page_size +
+                            static_cast<int32_t>(i % p.page_size));
+        }
+        const auto part = [&](std::vector<float>& x, int64_t cols) {
+            Tensor t = tensor(x, n, cols);
+            t.data += at * t.stride;
+            return t;
+        };
+        std::vector<float> rotated(static_cast<size_t>(n * width(p.n_heads, p.head_dim)));
+        Tensor rq = tensor(rotated, n, width(p.n_heads, p.head_dim));
+        run(b, rope_store_op, store,
+            {part(q, width(p.n_heads, p.head_dim)),
+             part(k, width(p.n_kv_heads, p.head_dim)),
+             part(v, width(p.n_kv_heads, p.v_head_dim)),
+             {},
+             tensor(slots, n, 1),
+             k_cache.tensor,
+             v_cache.tensor},
+            {rq});
+        run(b, attention_op, p,
+            {rq, k_cache.tensor, v_cache.tensor, tensor(seq, 1, 2), tensor(positions, n, 1),
+             tensor(pages, 1, per_seq), tensor(sinks, 1, p.n_heads)},
+            {part(out, width(p.n_heads, p.v_head_dim))});
+    }
+    return out;
+}
+
+TEST_CASE(
+    "attention: prefill in chunks of 1, 7 and 512 gives the same bits, and no NaN from unwritten slots") {
+    struct Variant {
+        Type type;
+        AttentionParams p;
+    };
+    const Variant variants[] = {
+        {Type::f16, {4, 2, 64, 64, 32, 0, 0.125f, 0}}, {Type::bf16, {6, 2, 32, 48, 16, 100, 0.2f, 20}},
+        {Type::q8_0, {2, 2, 32, 64, 48, 0, 0.2f, 0}},  {Type::f32, {3, 1, 10, 6, 8, 300, 0.3f, 0}},
+        {Type::f32, {2, 1, 16, 16, 512, 0, 0.25f, 0}},
+    };
+    for (const KernelTable* t : tables()) {
+        auto one = backend(*t, 1), many = backend(*t, 3);
+        for (const Variant& v : variants) {
+            INFO(t->name << " " << info(v.type).name << " head " << v.p.head_dim);
+            const auto whole = prefill(*one, v.type, v.p, 600, 512);
+            for (const float x : whole) REQUIRE(std::isfinite(x));
+            for (const int64_t chunk : {1, 7, 512}) {
+                const auto chunked = prefill(*many, v.type, v.p, 600, chunk);
+                CHECK(std::memcmp(whole.data(), chunked.data(), whole.size() * 4) == 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("every instruction set gives nearly the same attention") {
+    const AttentionParams p{4, 2, 64, 64, 32, 0, 0.125f, 0};
+    const auto plain = prefill(*backend(*tables()[0], 1), Type::f16, p, 300, 300);
+    for (const KernelTable* t : tables())
+        CHECK(nmse(plain, prefill(*backend(*t, 2), Type::f16, p, 300, 64)) < 1e-11);
+}
+
+TEST_CASE("a NaN or infinity in a row makes every output of the row NaN, and no other row's") {
+    for (const KernelTable* t : tables())
+        for (const Type type : {Type::f32, Type::f16, Type::bf16, Type::q8_0})
+            for (const int64_t rows : {1, 3, 9, 40})
+                for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+                    auto b = backend(*t, 2);
+                    const int64_t n = 40, k = 96, row = rows / 2;
+                    Encoded w = encoded(type, normal(static_cast<size_t>(n * k), 5), n, k);
+                    std::vector<float> x = normal(static_cast<size_t>(rows * k), 6),
+                                       out(static_cast<size_t>(rows * n));
+                    x[static_cast<size_t>(row * k + 37)] = bad;
+                    run(*b, matmul_op, MatmulParams{1}, {tensor(x, rows, k), {}, w.tensor, {}},
+                        {tensor(out, rows, n)});
+                    for (int64_t i = 0; i < rows * n; ++i)
+                        CHECK(std::isfinite(out[static_cast<size_t>(i)]) == (i / n != row));
+                }
+}
+
+TEST_CASE("elementwise functions: accuracy over their range, limits, NaN") {
+    std::vector<float> x;
+    for (float v = -110; v <= 110; v += 0.0137f) x.push_back(v);
+    for (const float v : {0.0f, -0.0f, 1e-30f, -1e-30f, 1e30f, 88.72f, -87.4f, std::nanf("")}) x.push_back(v);
+    const std::vector<float> ones(x.size(), 1.0f);
+    std::vector<float> y(x.size());
+    for (const KernelTable* t : tables())
+        for (const Activation act :
+             {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::relu}) {
+            INFO(t->name << " activation " << static_cast<int>(act));
+            t->glu(act, x.data(), ones.data(), y.data(), static_cast<int64_t>(x.size()));
+            for (size_t i = 0; i < x.size(); ++i) {
+                const double v = x[i];
+                if (std::isnan(v)) {
+                    CHECK(std::isnan(y[i]));
+                    continue;
+                }
+                const double u = std::sqrt(2 / 3.14159265358979323846) * (v + 0.044715 * v * v * v);
+                const double expected = act == Activation::silu        ? v / (1 + std::exp(-v))
+                                        : act == Activation::gelu_tanh ? v / (1 + std::exp(-2 * u))
+                                        : act == Activation::gelu_erf
+                                            ? 0.5 * v * std::erfc(-v / std::sqrt(2.0))
+                                            : std::max(v, 0.0);
+                // A few roundings of the result, plus what vanishes beside the largest negative value.
+                CHECK(std::fabs(y[i] - expected) <= 6e-7 * std::fabs(expected) + 2e-8);
+            }
+        }
+}
+
+TEST_CASE("conversions equal the codecs bit by bit, on all values and at every length") {
+    std::vector<float> x = normal(200, 7, 100);
+    for (const float v : {1e-7f, 6e-8f, 3e-8f, 65504.0f, 65520.0f, 1e6f, -0.0f, 1e-40f,
+                          std::numeric_limits<float>::infinity(), std::nanf("")})
+        x.insert(x.begin() + 3, v);
+    for (const KernelTable* t : tables())
+        for (const TypeInfo& type : all_types()) {
+            if (!type.decode) continue;
+            const auto block = static_cast<int64_t>(type.block_len);
+            for (int64_t n = block; n <= 200; n += block == 1 ? 7 : block) {
+                const size_t bytes = *row_bytes(type.type, n);
+                std::vector<std::byte> expected(bytes), actual(bytes);
+                type.encode(x.data(), expected.data(), static_cast<size_t>(n));
+                t->encode(type, x.data(), actual.data(), n);
+                CHECK(expected == actual);
+                std::vector<float> a(static_cast<size_t>(n)), b(static_cast<size_t>(n));
+                type.decode(expected.data(), a.data(), a.size());
+                t->decode(type, expected.data(), b.data(), n);
+                CHECK(std::memcmp(a.data(), b.data(), a.size() * 4) == 0);
+            }
+        }
+}
+
+TEST_CASE("ids, slots, rows and pages outside their tables touch nothing") {
+    constexpr int32_t far = std::numeric_limits<int32_t>::max(),
+                      negative = std::numeric_limits<int32_t>::min();
+    for (const KernelTable* t : tables()) {
+        auto b = backend(*t, 2);
+        std::vector<float> table = normal(3 * 8, 8), out(4 * 8, 9);
+        std::vector<int32_t> ids{far, negative, 3, 1};
+        run(*b, embed_op, EmbedParams{}, {tensor(ids, 4, 1), tensor(table, 3, 8)}, {tensor(out, 4, 8)});
+        for (size_t i = 0; i < 24; ++i) CHECK(out[i] == 0);
+        CHECK(std::memcmp(&out[24], &table[8], 32) == 0);
+        run(*b, take_rows_op, {}, {tensor(table, 3, 8), tensor(ids, 4, 1)}, {tensor(out, 4, 8)});
+        for (size_t i = 0; i < 24; ++i) CHECK(out[i] == 0);
+
+        const RopeStoreParams p{1, 1, 8, 8, 0, 4, RopeStyle::half};
+        std::vector<float> kv = normal(4 * 8, 9), cache(8 * 8, 5.0f), before = cache;
+        std::vector<int32_t> slots{far, negative, -1, 8};
+        run(*b, rope_store_op, p,
+            {tensor(kv, 4, 8),
+             tensor(kv, 4, 8),
+             tensor(kv, 4, 8),
+             {},
+             tensor(slots, 4, 1),
+             tensor(cache, 8, 8),
+             tensor(cache, 8, 8)},
+            {tensor(out, 4, 8)});
+        CHECK(cache == before);
+        CHECK(std::memcmp(out.data(), kv.data(), 4 * 8 * 4) == 0);
+
+        std::vector<int32_t> pairs{far, 0, 0, far, -1, 1, 1, 1};
+        run(*b, copy_pages_op, CopyPagesParams{4}, {tensor(cache, 8, 8), tensor(pairs, 4, 2)}, {});
+        CHECK(cache == before);
+
+        std::vector<int32_t> seq{0, far}, positions{0, 1, 2, 3}, pages{far};
+        const AttentionParams a{1, 1, 8, 8, 4, 0, 1, 0};
+        run(*b, attention_op, a,
+            {tensor(kv, 4, 8),
+             tensor(cache, 8, 8),
+             tensor(cache, 8, 8),
+             tensor(seq, 1, 2),
+             tensor(positions, 4, 1),
+             tensor(pages, 1, 1),
+             {}},
+            {tensor(out, 4, 8)});
+        for (const float x : out) CHECK(x == 0);
+    }
+}
