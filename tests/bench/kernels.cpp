@@ -1,0 +1,123 @@
+// Kernel benchmarks: matmul of one row against the measured read bandwidth, of many rows against the FMA
+// peak. Run alone on the machine: nibble_bench_kernels [--benchmark_filter=...]; not part of the tests.
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "ggml/base/cat.h"
+#include "ggml/cpu/cpu_backend.h"
+#include "ggml/types/list.h"
+
+using namespace nibble;
+
+namespace {
+
+constexpr int threads = 2;
+
+// One matmul on one backend, with memory of its own.
+class MatmulRun {
+  public:
+    MatmulRun(const std::string& isa, Type type, int64_t rows, int64_t n, int64_t k)
+        : backend_(std::move(*CpuBackend::create({threads, isa}))), params_(MatmulParams{1}) {
+        const auto stride = static_cast<int64_t>(*row_bytes(type, k));
+        weight_bytes = static_cast<size_t>(n * stride);
+        memory_ = {take(weight_bytes), take(static_cast<size_t>(rows * k * 4)),
+                   take(static_cast<size_t>(rows * n * 4))};
+        std::mt19937 random(1);
+        std::normal_distribution<float> normal;
+        std::vector<float> row(static_cast<size_t>(k));
+        for (float& x : row) x = normal(random);
+        for (int64_t r = 0; r < n; ++r)
+            info(type).encode(row.data(), memory_[0].data.get() + r * stride, row.size());
+        for (int64_t r = 0; r < rows; ++r)
+            std::memcpy(memory_[1].data.get() + r * k * 4, row.data(), row.size() * 4);
+        instr_.op = &matmul_op;
+        instr_.params = params_;
+        bound_.instr = &instr_;
+        bound_.in = {{memory_[1].data.get(), rows, k, k * 4, Type::f32, Layout::rows},
+                     {},
+                     {memory_[0].data.get(), n, k, stride, type, Layout::rows},
+                     {}};
+        bound_.out = {{memory_[2].data.get(), rows, n, n * 4, Type::f32, Layout::rows}};
+        memory_.push_back(take(backend_->scratch_bytes(matmul_op, bound_.args())));
+        bound_.scratch = {memory_.back().data.get(), memory_.back().size};
+    }
+    void operator()() { (void)backend_->run({&bound_, 1}, nullptr); }
+    size_t weight_bytes = 0;
+
+  private:
+    Buffer take(size_t bytes) { return *backend_->allocate(bytes, "bench"); }
+    std::unique_ptr<CpuBackend> backend_;
+    Params params_;
+    std::vector<Buffer> memory_;
+    Instr instr_;
+    BoundInstr bound_;
+};
+
+// What can be read at best: plain sums over a buffer much larger than any cache.
+void read_bandwidth(benchmark::State& state) {
+    auto backend = std::move(*CpuBackend::create({1, "scalar"}));
+    ThreadPool pool(threads);
+    constexpr size_t bytes = size_t{256} << 20;
+    const Buffer buffer = *backend->allocate(bytes, "bench");
+    std::memset(buffer.data.get(), 1, bytes);
+    constexpr int64_t pieces = 64;
+    std::vector<uint64_t> sums(pieces * 8);
+    for (auto _ : state) {
+        pool.run(pieces, [&](int64_t i, int) {
+            const auto* p = reinterpret_cast<const uint64_t*>(buffer.data.get() +
+                                                              static_cast<size_t>(i) * bytes / pieces);
+            uint64_t s[8] = {};
+            for (size_t j = 0; j < bytes / pieces / 8; j += 8)
+                for (size_t l = 0; l < 8; ++l) s[l] += p[j + l];
+            for (size_t l = 0; l < 8; ++l) sums[static_cast<size_t>(i) * 8 + l] = s[l];
+        });
+        benchmark::DoNotOptimize(sums.data());
+    }
+    state.counters["GB/s"] =
+        benchmark::Counter(static_cast<double>(bytes) / 1e9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void matmul_bench(benchmark::State& state, const std::string& isa, Type type, int64_t rows, int64_t n,
+                  int64_t k) {
+    MatmulRun run(isa, type, rows, n, k);
+    for (auto _ : state) run();
+    using benchmark::Counter;
+    state.counters["GB/s"] =
+        Counter(static_cast<double>(run.weight_bytes) / 1e9, Counter::kIsIterationInvariantRate);
+    state.counters["GFLOP/s"] =
+        Counter(2e-9 * static_cast<double>(rows * n * k), Counter::kIsIterationInvariantRate);
+}
+
+// An empty parallel region: what every instruction of a program pays.
+void empty_run(benchmark::State& state) {
+    ThreadPool pool(threads);
+    for (auto _ : state) pool.run(threads, [](int64_t, int) {});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    benchmark::RegisterBenchmark("read_bandwidth", read_bandwidth)->UseRealTime();
+    benchmark::RegisterBenchmark("empty_run", empty_run)->UseRealTime();
+    for (const cpu::KernelTable* table : cpu::compiled_tables()) {
+        if (!table->available(cpu::features())) continue;
+        for (const Type type : {Type::f32, Type::f16, Type::bf16, Type::q8_0})
+            for (const int64_t rows : {1, 2, 4, 8, 16, 32, 512}) {
+                // One row: larger than the last-level cache. Many rows: long enough to reach the steady
+                // state.
+                const int64_t n = rows < 64 ? 32768 : 2048, k = 2048;
+                benchmark::RegisterBenchmark(
+                    cat(table->name, "/", info(type).name, "/", rows).c_str(),
+                    [=](benchmark::State& s) { matmul_bench(s, std::string(table->name), type, rows, n, k); })
+                    ->UseRealTime();
+            }
+    }
+    benchmark::Initialize(&argc, argv);
+    benchmark::RunSpecifiedBenchmarks();
+}
