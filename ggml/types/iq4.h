@@ -67,6 +67,7 @@ struct IQ4_XS {
     static_assert(sizeof(Block) == 136);
 
     static float factor(int s) { return static_cast<float>(s); }
+    static int nearest_factor(float ratio) { return round_away(clamped(ratio, min_factor, max_factor)); }
     static void unpack(const Block& b, int8_t* q, float* scale) {
         const float d = f16_to_f32(b.d);
         for (int g = 0; g < 8; ++g) {

@@ -30,7 +30,7 @@ void encode_k_signed(const float* in, typename F::Block& b) {
     uint8_t q[F::block_len];
     for (int g = 0; g < groups; ++g)
         signed_codes<F::group>(in + g * F::group, inverse_or_zero(f16_to_f32(d) * static_cast<float>(s[g])),
-                               F::lo, F::hi, q + g * F::group);
+                               F::lo, F::hi, F::lo, q + g * F::group);
     F::pack(q, s, d, b);
 }
 
@@ -49,6 +49,7 @@ struct Q3_K {
     static_assert(sizeof(Block) == 110);
 
     static float factor(int s) { return static_cast<float>(s); }
+    static int nearest_factor(float ratio) { return round_away(clamped(ratio, min_factor, max_factor)); }
     static void unpack(const Block& b, int8_t* q, float* scale) {
         for (int k = 0; k < 8; ++k)
             for (int l = 0; l < 32; ++l) {
@@ -100,6 +101,7 @@ struct Q6_K {
     static_assert(sizeof(Block) == 210);
 
     static float factor(int s) { return static_cast<float>(s); }
+    static int nearest_factor(float ratio) { return round_away(clamped(ratio, min_factor, max_factor)); }
     static void unpack(const Block& b, int8_t* q, float* scale) {
         for (int h = 0; h < 2; ++h) {
             unpack_nibbles<128>(b.low + 64 * h, q + 128 * h);

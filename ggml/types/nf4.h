@@ -87,6 +87,9 @@ struct NF4_DQ {
     static_assert(sizeof(Block) == 134);
 
     static float factor(int s) { return static_cast<float>(s * s) * 0x1p-16f; }
+    static int nearest_factor(float ratio) {
+        return round_away(clamped(256 * std::sqrt(clamped(ratio, 0, 1)), min_factor, max_factor));
+    }
     static void unpack(const Block& b, int8_t* q, float* scale) {
         const float d = f16_to_f32(b.d);
         for (int g = 0; g < 4; ++g) {
@@ -114,7 +117,7 @@ struct NF4_DQ {
         const uint16_t d = f16_scale(largest * (65536.0f / 65025.0f));
         const float by_d = inverse_or_zero(f16_to_f32(d));
         int s[4];
-        for (int g = 0; g < 4; ++g) s[g] = round_away(clamped(256 * std::sqrt(absmax[g] * by_d), 0, 255));
+        for (int g = 0; g < 4; ++g) s[g] = nearest_factor(absmax[g] * by_d);
         pack(q, s, d, b);
     }
 };

@@ -10,7 +10,7 @@ namespace nibble {
 // q = round(x * inverse), halves away from zero, within -127..127.
 template <int n>
 void byte_codes(const float* x, float inverse, int8_t* q) {
-    for (int i = 0; i < n; ++i) q[i] = static_cast<int8_t>(round_away(clamped(x[i] * inverse, -127, 127)));
+    signed_codes<n>(x, inverse, -127, 127, 0, q);
 }
 
 struct Q8_0 {

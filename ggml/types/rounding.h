@@ -1,5 +1,5 @@
 // What encoders share: range reductions that vectorise, the rounding rules of the formats, f16 scales.
-// Reductions keep eight partial results in a fixed order, so bytes are the same on every ISA.
+// Nothing here depends on the order of a sum or on the width of vectors: bytes are the same on every ISA.
 #pragma once
 
 #include <array>
@@ -11,21 +11,24 @@
 
 namespace nibble {
 
-// Eight floats as one value: the compiler lowers it to whatever vectors the target has.
-using f32x8 = float __attribute__((vector_size(32)));
+// Four floats, integers, bytes: what every machine has vectors for. Encoders round with them explicitly,
+// because compilers do not turn the limits below into vector code by themselves.
+using f32x4 = float __attribute__((vector_size(16)));
+using i32x4 = int32_t __attribute__((vector_size(16)));
+using u8x4 = uint8_t __attribute__((vector_size(4)));
 
-// Largest magnitude of n floats (n a multiple of 8, here and below); NaNs are passed over.
+// Largest magnitude of n floats (n a multiple of 4, here and below); NaNs are passed over.
 template <int n>
 float max_abs(const float* x) {
-    f32x8 best = {};
-    for (int i = 0; i < n; i += 8) {
-        f32x8 v;
+    f32x4 best = {};
+    for (int i = 0; i < n; i += 4) {
+        f32x4 v;
         std::memcpy(&v, x + i, sizeof v);
         v = v < 0 ? -v : v;
         best = v > best ? v : best;
     }
     float r = 0;
-    for (int l = 0; l < 8; ++l) r = best[l] > r ? best[l] : r;
+    for (int l = 0; l < 4; ++l) r = best[l] > r ? best[l] : r;
     return r;
 }
 
@@ -44,17 +47,17 @@ struct Range {
 
 template <int n>
 Range min_max(const float* x) {
-    f32x8 lo, hi;
+    f32x4 lo, hi;
     std::memcpy(&lo, x, sizeof lo);
     hi = lo;
-    for (int i = 8; i < n; i += 8) {
-        f32x8 v;
+    for (int i = 4; i < n; i += 4) {
+        f32x4 v;
         std::memcpy(&v, x + i, sizeof v);
         lo = v < lo ? v : lo;
         hi = v > hi ? v : hi;
     }
     Range r{lo[0], hi[0]};
-    for (int l = 1; l < 8; ++l) {
+    for (int l = 1; l < 4; ++l) {
         r.lo = lo[l] < r.lo ? lo[l] : r.lo;
         r.hi = hi[l] > r.hi ? hi[l] : r.hi;
     }
@@ -73,39 +76,58 @@ inline float clamped(float x, float lo, float hi) {
     return x < hi ? x : hi;
 }
 
-// Nearest integer, halves away from zero (what C's round does), for |x| < 2^31.
-inline int round_away(float x) {
-    const int whole = static_cast<int>(x);
-    const float rest = x - static_cast<float>(whole);  // exact
-    return whole + (rest >= 0.5f) - (rest <= -0.5f);
-}
+// Nearest integer, halves away from zero (what C's round does), for |x| < 2^22. The float below 0.5 is added
+// instead of 0.5: only from exact halves upwards does the sum then round up to the next integer.
+inline int round_away(float x) { return static_cast<int>(x + std::copysign(0x1.fffffep-2f, x)); }
 
 // A scale as f16. Where the value leaves the range of f16 the largest finite one is stored: an infinite
 // scale would turn the whole block into infinities and NaNs.
 inline uint16_t f16_scale(float d) { return f32_to_f16(clamped(d, -65504.0f, 65504.0f)); }
 
+// Stores whole(v) for the n values v = value(x[i]) limited to lo..hi (a NaN becomes lo), less `base`.
+template <int n, class Value, class Whole>
+void store_codes(const float* x, float lo, float hi, int base, void* q, Value value, Whole whole) {
+    const f32x4 least = f32x4{} + lo, most = f32x4{} + hi;
+    for (int i = 0; i < n; i += 4) {
+        f32x4 v;
+        std::memcpy(&v, x + i, sizeof v);
+        value(v);
+        v = v > least ? v : least;
+        v = v < most ? v : most;
+        whole(v);
+        const u8x4 bytes = __builtin_convertvector(__builtin_convertvector(v, i32x4) - base, u8x4);
+        std::memcpy(static_cast<uint8_t*>(q) + i, &bytes, sizeof bytes);
+    }
+}
+
+// Adds what makes truncation round halves away from zero; see round_away().
+inline void away_from_zero(f32x4& v) {
+    const f32x4 half = f32x4{} + 0x1.fffffep-2f;
+    v += v < 0 ? -half : half;
+}
+
 // q[i] = floor(x[i] * inverse + offset), limited to 0..top: the rounding of the 32-element formats.
 template <int n>
 void floor_codes(const float* x, float inverse, float offset, int top, uint8_t* q) {
-    const float limit = static_cast<float>(top);
-    for (int i = 0; i < n; ++i)
-        q[i] = static_cast<uint8_t>(static_cast<int>(clamped(x[i] * inverse + offset, 0, limit)));
+    store_codes<n>(
+        x, 0, static_cast<float>(top), 0, q, [&](f32x4& v) { v = v * inverse + offset; }, [](f32x4&) {});
 }
 
 // q[i] = round((x[i] + shift) * inverse), limited to 0..top.
 template <int n>
 void offset_codes(const float* x, float shift, float inverse, int top, uint8_t* q) {
-    const float limit = static_cast<float>(top);
-    for (int i = 0; i < n; ++i)
-        q[i] = static_cast<uint8_t>(static_cast<int>(clamped((x[i] + shift) * inverse, 0, limit) + 0.5f));
+    store_codes<n>(
+        x, 0, static_cast<float>(top), 0, q, [&](f32x4& v) { v = (v + shift) * inverse; },
+        [](f32x4& v) { v += 0.5f; });
 }
 
-// q[i] = round(x[i] * inverse) - lo, with the rounded value limited to lo..hi: codes of signed levels.
+// q[i] = round(x[i] * inverse) - base, with the value limited to lo..hi before it is rounded, halves away
+// from zero: codes of signed levels, as bytes (of either sign).
 template <int n>
-void signed_codes(const float* x, float inverse, int lo, int hi, uint8_t* q) {
-    const float least = static_cast<float>(lo), most = static_cast<float>(hi);
-    for (int i = 0; i < n; ++i)
-        q[i] = static_cast<uint8_t>(round_away(clamped(x[i] * inverse, least, most)) - lo);
+void signed_codes(const float* x, float inverse, int lo, int hi, int base, void* q) {
+    store_codes<n>(
+        x, static_cast<float>(lo), static_cast<float>(hi), base, q, [&](f32x4& v) { v *= inverse; },
+        away_from_zero);
 }
 
 // Midpoints between ascending levels, rounded once to f32.
@@ -121,11 +143,14 @@ constexpr std::array<float, n - 1> midpoints(const std::array<float, n>& levels)
 // gets index 0.
 template <int n, size_t cuts>
 void level_codes(const float* x, float inverse, const std::array<float, cuts>& mid, uint8_t* q) {
-    for (int i = 0; i < n; ++i) {
-        const float v = x[i] * inverse;
-        int index = 0;
-        for (size_t k = 0; k < cuts; ++k) index += v > mid[k];
-        q[i] = static_cast<uint8_t>(index);
+    for (int i = 0; i < n; i += 4) {
+        f32x4 v;
+        std::memcpy(&v, x + i, sizeof v);
+        v *= inverse;
+        i32x4 index = {};
+        for (size_t k = 0; k < cuts; ++k) index -= v > f32x4{} + mid[k];  // true is -1
+        const u8x4 bytes = __builtin_convertvector(index, u8x4);
+        std::memcpy(q + i, &bytes, sizeof bytes);
     }
 }
 

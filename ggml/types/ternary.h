@@ -53,7 +53,7 @@ struct TQ1_0 {
         constexpr int value[5] = {81, 27, 9, 3, 1};
         const float d = max_abs<256>(in);
         uint8_t q[256];
-        signed_codes<256>(in, inverse_or_zero(d), -1, 1, q);
+        signed_codes<256>(in, inverse_or_zero(d), -1, 1, -1, q);
         int number[52] = {};
         for (size_t i = 0; i < 256; ++i) number[tq1_places[i].byte] += q[i] * value[tq1_places[i].digit];
         for (int k = 0; k < 52; ++k) b.q[k] = static_cast<uint8_t>((number[k] * 256 + 242) / 243);
@@ -84,7 +84,7 @@ struct TQ2_0 {
     static void encode(const float* in, Block& b) {
         const float d = max_abs<256>(in);
         uint8_t codes[256];
-        signed_codes<256>(in, inverse_or_zero(d), -1, 1, codes);
+        signed_codes<256>(in, inverse_or_zero(d), -1, 1, -1, codes);
         const uint8_t* q = codes;
         for (int h = 0; h < 2; ++h, q += 128)
             for (int l = 0; l < 32; ++l)
@@ -146,7 +146,7 @@ struct Q2_0 {
     static void encode(const float* in, Block& b) {
         const float d = max_abs<64>(in);
         uint8_t q[64];
-        signed_codes<64>(in, inverse_or_zero(d), -1, 1, q);
+        signed_codes<64>(in, inverse_or_zero(d), -1, 1, -1, q);
         for (int k = 0; k < 16; ++k)
             b.q[k] =
                 static_cast<uint8_t>(q[4 * k] | q[4 * k + 1] << 2 | q[4 * k + 2] << 4 | q[4 * k + 3] << 6);

@@ -1,0 +1,30 @@
+// Encoders that search: block scales (and minima) chosen to minimise the weighted squared error.
+// Sums of w (x - x')^2 per block are never above those of the plain encoder of the same type.
+//
+// What is searched, per shape of format (sources: weighted least squares over a grid of clipping ranges):
+//   one scale per block    16 candidate scales, the least-squares scale of the best codes, then 8 around it
+//   a scale from a list    the 8 representable scales around the plain one (MXFP4, NVFP4)
+//   scale and minimum      16 candidate ranges, the least-squares pair of the best codes, again around it
+//   superblocks            the above per sub-block, then the integer factors next to the ideal ones are
+//                          compared by their true error, and the f16 factors refitted to all 256 codes
+#pragma once
+
+#include <cstddef>
+
+#include "ggml/types/type.h"
+
+namespace nibble {
+
+// Whether encode_weighted() does more for this type than its plain encoder.
+bool has_search(Type type);
+
+// Encodes n elements (whole blocks of one row) into dst, which holds their blocks; any alignment.
+// importance: one non-negative weight per element, e.g. the mean square of the activation that meets it;
+// null stands for s^2 + x^2 with s^2 the mean square of the row, which favours the large weights.
+// x must be finite. A type without a search is encoded plainly. Precondition: the type has an encoder.
+void encode_weighted(Type type, const float* x, const float* importance, std::byte* dst, size_t n);
+
+// The weights that a null importance stands for.
+void default_importance(const float* x, float* importance, size_t n);
+
+}  // namespace nibble

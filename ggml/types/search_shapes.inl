@@ -1,0 +1,298 @@
+// The searches themselves, one template per shape of format; see search.h for what each one does.
+// Every function encodes one block; the caller compares the result with the plain encoding.
+// Included after search_lanes.inl into the same namespace.
+
+template <class F>
+void level_indices(const float* x, float inverse, uint8_t* q) {
+    if constexpr (IntegerLevels<F>) {
+        signed_codes<F::group>(x, inverse, F::lo, F::hi, F::lo, q);
+    } else {
+        static constexpr auto mid = midpoints(F::levels);
+        level_codes<F::group>(x, inverse, mid, q);
+    }
+}
+
+// ---- one scale ------------------------------------------------------------------------------------------
+
+// Least-squares scale of the best of the candidates 1 / inverse, by the error it removes: (wLx)^2 / wLL.
+template <class F, int C>
+float best_scale(const float* x, const float* w, const Lanes<C>& inverse, float otherwise) {
+    Lanes<C> lx, ll, gain;
+    level_sums<F, F::group, C>(x, w, inverse, lx, ll);
+    const Vec zero = {};
+    for (int k = 0; k < Lanes<C>::vectors; ++k) gain.v[k] = ll.v[k] > zero ? lx.v[k] * lx.v[k] / ll.v[k] : zero;
+    const int best = argmax(gain);
+    return gain.at(best) > 0 ? lx.at(best) / ll.at(best) : otherwise;
+}
+
+// The real-valued scale of one group. The value of largest magnitude is put on (or clipped beyond) the
+// lowest level, and with the other sign of the scale on the highest one.
+template <class F, bool both_signs>
+float group_scale(const float* x, const float* w) {
+    const float extreme = signed_extreme<F::group>(x);
+    if (extreme == 0) return 0;
+    constexpr float low = lowest_level<F>(), high = highest_level<F>();
+    static const Lanes<16> levels = [] {
+        Lanes<16> l = both_signs ? Lanes<16>::ramp(0.95f, 0.06f, 1, 8) : Lanes<16>::ramp(0.95f, 0.035f);
+        for (int c = 0; c < 16; ++c) l.at(c) *= !both_signs ? 1 : c < 8 ? low : high;
+        return l;
+    }();
+    static const Lanes<8> near = Lanes<8>::ramp(0.965f, 0.01f);
+    const float unit = (both_signs ? 1 : extreme < 0 ? low : high) / extreme;
+    Lanes<16> inverse;
+    for (int k = 0; k < inverse.vectors; ++k) inverse.v[k] = levels.v[k] * unit;
+    const float scale = best_scale<F>(x, w, inverse, extreme / low), by_scale = 1 / scale;
+    Lanes<8> around;
+    for (int k = 0; k < around.vectors; ++k) around.v[k] = near.v[k] * by_scale;
+    return best_scale<F>(x, w, around, scale);
+}
+
+// Q4_0, Q5_0, IQ4_NL, NF4: one f16 scale.
+template <class F>
+void encode_scale(const float* x, const float* w, typename F::Block& b) {
+    const float scale = F::snap(group_scale<F, true>(x, w));
+    uint8_t q[F::block_len];
+    level_indices<F>(x, inverse_or_zero(scale), q);
+    F::pack(q, &scale, b);
+}
+
+// MXFP4, NVFP4: a scale out of a short list per group.
+template <class F>
+void encode_listed_scale(const float* x, const float* w, typename F::Block& b) {
+    constexpr int groups = F::block_len / F::group;
+    int code[groups];
+    uint8_t q[F::block_len];
+    for (int g = 0; g < groups; ++g) {
+        const float* xg = x + g * F::group;
+        const int first = F::scale_code(max_abs<F::group>(xg) / 12) - 3;
+        Lanes<8> scale, error;
+        int codes[8];
+        for (int c = 0; c < 8; ++c) {
+            codes[c] = first + c < F::min_code   ? F::min_code
+                       : first + c > F::max_code ? F::max_code
+                                                 : first + c;
+            scale.at(c) = F::scale_of(codes[c]);
+        }
+        level_errors<F, F::group, 8>(xg, w + g * F::group, scale, error);
+        code[g] = codes[argmin(error)];
+        e2m1_codes<F::group>(xg, inverse_or_zero(F::scale_of(code[g])), q + g * F::group);
+    }
+    F::pack(q, code, b);
+}
+
+// ---- a superblock factor times an integer per group
+// ---------------------------------------------------------
+
+// Per group the integer factor of least error among eight around the ideal one.
+template <class F>
+void choose_factors(const float* x, const float* w, const float* ideal, float d, int* s) {
+    for (int g = 0; g < static_cast<int>(F::block_len / F::group); ++g) {
+        const int first = F::nearest_factor(ideal[g] * inverse_or_zero(d)) - 3;
+        Lanes<8> scale, error;
+        int factors[8];
+        for (int c = 0; c < 8; ++c) {
+            const int f = first + c;
+            factors[c] = f < F::min_factor ? F::min_factor : f > F::max_factor ? F::max_factor : f;
+            scale.at(c) = d * F::factor(factors[c]);
+        }
+        level_errors<F, F::group, 8>(x + g * F::group, w + g * F::group, scale, error);
+        s[g] = factors[argmin(error)];
+    }
+}
+
+// Least-squares d for the codes that d and s give now.
+template <class F>
+float refit_factor(const float* x, const float* w, float d, const int* s) {
+    float num = 0, den = 0;
+    for (int g = 0; g < static_cast<int>(F::block_len / F::group); ++g) {
+        Lanes<8> inverse = {}, lx, ll;
+        const float f = F::factor(s[g]);
+        inverse.at(0) = inverse_or_zero(d * f);
+        level_sums<F, F::group, 8>(x + g * F::group, w + g * F::group, inverse, lx, ll);
+        num += f * lx.at(0);
+        den += f * f * ll.at(0);
+    }
+    return den > 0 ? num / den : d;
+}
+
+// Q3_K, Q6_K, IQ4_XS, NF4_DQ.
+template <class F>
+void encode_factors(const float* x, const float* w, typename F::Block& b) {
+    constexpr int groups = F::block_len / F::group;
+    float ideal[groups], largest = 0;
+    for (int g = 0; g < groups; ++g) {
+        ideal[g] = group_scale<F, F::min_factor != 0>(x + g * F::group, w + g * F::group);
+        largest = std::fabs(ideal[g]) > std::fabs(largest) ? ideal[g] : largest;
+    }
+    int s[groups];
+    // The largest scale takes the factor of largest magnitude, which is the negative end where there is one.
+    const float end = F::factor(F::min_factor != 0 ? F::min_factor : F::max_factor);
+    float d = f16_to_f32(f16_scale(largest / end));
+    choose_factors<F>(x, w, ideal, d, s);
+    d = f16_to_f32(f16_scale(refit_factor<F>(x, w, d, s)));
+    choose_factors<F>(x, w, ideal, d, s);
+    uint8_t q[F::block_len];
+    for (int g = 0; g < groups; ++g)
+        level_indices<F>(x + g * F::group, inverse_or_zero(d * F::factor(s[g])), q + g * F::group);
+    F::pack(q, s, f16_scale(d), b);
+}
+
+// ---- scale and minimum ----------------------------------------------------------------------------------
+
+// x = scale * q + min
+struct Line {
+    float scale, min;
+};
+
+// Least-squares line through the codes of the best candidate (inverse, offset). With `below_zero` the
+// minimum may not be positive, as in the superblock formats.
+template <int n, int C, bool below_zero>
+Line best_line(const float* x, const float* w, float top, const Lanes<C>& inverse, const Lanes<C>& offset,
+               Line otherwise) {
+    const Vec zero = {};
+    const float sw = sum_of<n>(w);
+    const float swx = weighted_sum<n>(x, w);
+    Lanes<C> wq, wqq, wqx, scale, min, gain;
+    code_sums<n, C>(x, w, top, inverse, offset, wq, wqq, wqx);
+    for (int k = 0; k < Lanes<C>::vectors; ++k) {
+        const Vec det = sw * wqq.v[k] - wq.v[k] * wq.v[k];
+        Vec d = (sw * wqx.v[k] - swx * wq.v[k]) / det;
+        Vec m = (wqq.v[k] * swx - wq.v[k] * wqx.v[k]) / det;
+        if constexpr (below_zero) {
+            const Vec through_zero = wqx.v[k] / wqq.v[k];
+            d = m > zero ? through_zero : d;
+            m = m > zero ? zero : m;
+        }
+        const Vec g = d * wqx.v[k] + m * swx;
+        gain.v[k] = det > zero && g > zero ? g : zero;
+        scale.v[k] = d;
+        min.v[k] = m;
+    }
+    const int best = argmax(gain);
+    return gain.at(best) > 0 ? Line{scale.at(best), min.at(best)} : otherwise;
+}
+
+// The real-valued line of one group: 16 ranges that clip either end, then 8 lines around the best.
+template <int n, bool below_zero>
+Line group_line(const float* x, const float* w, float top) {
+    Range r = min_max<n>(x);
+    if (below_zero && r.lo > 0) r.lo = 0;
+    if (below_zero && r.hi < 0) r.hi = 0;
+    const float width = r.hi - r.lo;
+    const Line plain{width / top, r.lo};
+    if (!(width > 0)) return plain;
+    static const Lanes<16> clip_lo = Lanes<16>::ramp(-0.02f, 0.04f, 1, 4), clip_hi = Lanes<16>::ramp(-0.02f, 0.04f, 4);
+    static const Lanes<8> near = Lanes<8>::ramp(0.965f, 0.01f);
+    Lanes<16> inverse, offset;
+    for (int k = 0; k < inverse.vectors; ++k) {
+        const Vec lo = r.lo + width * clip_lo.v[k], hi = r.hi - width * clip_hi.v[k];
+        inverse.v[k] = top / (hi - lo);
+        offset.v[k] = -lo * inverse.v[k];
+    }
+    const Line line = best_line<n, 16, below_zero>(x, w, top, inverse, offset, plain);
+    if (!(line.scale > 0)) return plain;
+    const float by_scale = 1 / line.scale;
+    Lanes<8> around, around_offset;
+    for (int k = 0; k < around.vectors; ++k) {
+        around.v[k] = near.v[k] * by_scale;
+        around_offset.v[k] = -line.min * around.v[k];
+    }
+    return best_line<n, 8, below_zero>(x, w, top, around, around_offset, line);
+}
+
+// Q4_1, Q5_1.
+template <class F>
+void encode_line(const float* x, const float* w, typename F::Block& b) {
+    const Line line = group_line<F::group, false>(x, w, F::top);
+    const float scale = f16_to_f32(f16_scale(line.scale)), min = f16_to_f32(f16_scale(line.min));
+    uint8_t q[F::block_len];
+    offset_codes<F::block_len>(x, -min, inverse_or_zero(scale), F::top, q);
+    F::pack(q, scale, min, b);
+}
+
+// ---- superblocks with scale and minimum factors -----------------------------------------------------------
+
+struct Factors {
+    float d, dmin;  // as decoded from f16
+};
+
+inline Vec within(Vec v, float top) {
+    const Vec zero = {}, limit = zero + top;
+    v = v > zero ? v : zero;
+    return v < limit ? v : limit;
+}
+
+// Per group the pair of integer factors of least error among 16 around the ideal line.
+template <class F>
+void choose_pairs(const float* x, const float* w, const Line* ideal, const Factors& f, uint8_t* sc,
+                  uint8_t* mn) {
+    const float by_d = inverse_or_zero(f.d), by_dmin = inverse_or_zero(f.dmin);
+    constexpr float most = F::max_factor;
+    static const Lanes<16> s_step = Lanes<16>::ramp(-1, 1, 4), m_step = Lanes<16>::ramp(-1, 1, 1, 4);
+    for (int g = 0; g < static_cast<int>(F::block_len / F::group); ++g) {
+        const int s = static_cast<int>(clamped(ideal[g].scale * by_d, 0, most));
+        const int m = static_cast<int>(clamped(-ideal[g].min * by_dmin, 0, most));
+        Lanes<16> ds, dm, scale, min, error;
+        for (int k = 0; k < ds.vectors; ++k) {
+            const Vec sk = within(static_cast<float>(s) + s_step.v[k], most);
+            const Vec mk = within(static_cast<float>(m) + m_step.v[k], most);
+            ds.v[k] = sk;
+            dm.v[k] = mk;
+            scale.v[k] = f.d * sk;
+            min.v[k] = -(f.dmin * mk);
+        }
+        code_errors<F::group, 16>(x + g * F::group, w + g * F::group, F::top, scale, min, error);
+        const int best = argmin(error);
+        sc[g] = static_cast<uint8_t>(ds.at(best));
+        mn[g] = static_cast<uint8_t>(dm.at(best));
+    }
+}
+
+// Least-squares d and dmin for the codes that the present factors give.
+template <class F>
+Factors refit_pair(const float* x, const float* w, const Factors& f, const uint8_t* sc, const uint8_t* mn) {
+    float aa = 0, ab = 0, bb = 0, ax = 0, bx = 0;
+    for (int g = 0; g < static_cast<int>(F::block_len / F::group); ++g) {
+        const float *xg = x + g * F::group, *wg = w + g * F::group;
+        const float a = sc[g], b = mn[g];
+        Lanes<8> inverse = {}, offset = {}, wq, wqq, wqx;
+        inverse.at(0) = inverse_or_zero(f.d * a);
+        offset.at(0) = f.dmin * b * inverse.at(0);
+        code_sums<F::group, 8>(xg, wg, F::top, inverse, offset, wq, wqq, wqx);
+        aa += a * a * wqq.at(0);
+        ab -= a * b * wq.at(0);
+        bb += b * b * sum_of<F::group>(wg);
+        ax += a * wqx.at(0);
+        bx -= b * weighted_sum<F::group>(xg, wg);
+    }
+    const float det = aa * bb - ab * ab;
+    if (!(det > 0)) return {aa > 0 ? ax / aa : f.d, f.dmin};
+    const Factors r{(ax * bb - bx * ab) / det, (aa * bx - ab * ax) / det};
+    return r.d > 0 && r.dmin > 0 ? r : f;
+}
+
+inline Factors as_decoded(const Factors& f) {
+    return {f16_to_f32(f16_scale(f.d)), f16_to_f32(f16_scale(f.dmin))};
+}
+
+// Q2_K, Q4_K, Q5_K.
+template <class F>
+void encode_pairs(const float* x, const float* w, typename F::Block& b) {
+    constexpr int groups = F::block_len / F::group;
+    Line ideal[groups];
+    float max_scale = 0, max_min = 0;
+    for (int g = 0; g < groups; ++g) {
+        ideal[g] = group_line<F::group, true>(x + g * F::group, w + g * F::group, F::top);
+        max_scale = ideal[g].scale > max_scale ? ideal[g].scale : max_scale;
+        max_min = -ideal[g].min > max_min ? -ideal[g].min : max_min;
+    }
+    uint8_t sc[groups], mn[groups], q[F::block_len];
+    Factors f = as_decoded({max_scale / F::max_factor, max_min / F::max_factor});
+    choose_pairs<F>(x, w, ideal, f, sc, mn);
+    f = as_decoded(refit_pair<F>(x, w, f, sc, mn));
+    for (int g = 0; g < groups; ++g)
+        offset_codes<F::group>(x + g * F::group, f.dmin * mn[g], inverse_or_zero(f.d * sc[g]), F::top,
+                               q + g * F::group);
+    F::pack(q, sc, mn, f16_scale(f.d), f16_scale(f.dmin), b);
+}
+
