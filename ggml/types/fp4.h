@@ -19,10 +19,16 @@ inline constexpr std::array<float, 15> e2m1_ascending = {-12, -8, -6, -4, -3, -2
 // Code of the nearest value of v; halfway cases go to the smaller magnitude, negative zero is not produced.
 template <int n>
 void e2m1_codes(const float* x, float inverse, uint8_t* q) {
-    for (int i = 0; i < n; ++i) {
-        const float v = x[i] * inverse, a = std::fabs(v);
-        const int code = (a > 0.5f) + (a > 1.5f) + (a > 2.5f) + (a > 3.5f) + (a > 5) + (a > 7) + (a > 10);
-        q[i] = static_cast<uint8_t>(code + (v < -0.5f ? 8 : 0));
+    constexpr float mid[] = {0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10};
+    for (int i = 0; i < n; i += 4) {
+        f32x4 v;
+        std::memcpy(&v, x + i, sizeof v);
+        v *= inverse;
+        const f32x4 magnitude = v < 0 ? -v : v;
+        i32x4 code = (v < -0.5f) & 8;
+        for (const float m : mid) code -= magnitude > f32x4{} + m;  // true is -1
+        const u8x4 bytes = __builtin_convertvector(code, u8x4);
+        std::memcpy(q + i, &bytes, sizeof bytes);
     }
 }
 

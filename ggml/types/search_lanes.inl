@@ -204,8 +204,28 @@ template <int n>
 float weighted_sum(const float* x, const float* w) {
     PartialSums s;
     for (int i = 0; i < n; i += 8)
-        for (int k = 0; k < s.vectors; ++k) s.sum[k] += s.load(x + i + k * s.width) * s.load(w + i + k * s.width);
+        for (int k = 0; k < s.vectors; ++k)
+            s.sum[k] += s.load(x + i + k * s.width) * s.load(w + i + k * s.width);
     return s.total();
+}
+
+// For given levels l: sums of w l, w l l and w l x.
+struct LevelSums {
+    float l, ll, lx;
+};
+
+template <int n>
+LevelSums level_sums_of(const float* x, const float* w, const float* level) {
+    PartialSums a, b, c;
+    for (int i = 0; i < n; i += 8)
+        for (int k = 0; k < a.vectors; ++k) {
+            const int at = i + k * a.width;
+            const auto l = a.load(level + at), wl = a.load(w + at) * l;
+            a.sum[k] += wl;
+            b.sum[k] += wl * l;
+            c.sum[k] += wl * a.load(x + at);
+        }
+    return {a.total(), b.total(), c.total()};
 }
 
 // Index of the smallest of non-negative lanes, and of the largest; lanes within 2^-18 of each other count as

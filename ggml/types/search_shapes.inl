@@ -12,6 +12,14 @@ void level_indices(const float* x, float inverse, uint8_t* q) {
     }
 }
 
+template <class F>
+float level_of(uint8_t q) {
+    if constexpr (IntegerLevels<F>)
+        return static_cast<float>(q + F::lo);
+    else
+        return F::levels[q];
+}
+
 // ---- one scale ------------------------------------------------------------------------------------------
 
 // Least-squares scale of the best of the candidates 1 / inverse, by the error it removes: (wLx)^2 / wLL.
@@ -20,28 +28,31 @@ float best_scale(const float* x, const float* w, const Lanes<C>& inverse, float 
     Lanes<C> lx, ll, gain;
     level_sums<F, F::group, C>(x, w, inverse, lx, ll);
     const Vec zero = {};
-    for (int k = 0; k < Lanes<C>::vectors; ++k) gain.v[k] = ll.v[k] > zero ? lx.v[k] * lx.v[k] / ll.v[k] : zero;
+    for (int k = 0; k < Lanes<C>::vectors; ++k)
+        gain.v[k] = ll.v[k] > zero ? lx.v[k] * lx.v[k] / ll.v[k] : zero;
     const int best = argmax(gain);
     return gain.at(best) > 0 ? lx.at(best) / ll.at(best) : otherwise;
 }
 
 // The real-valued scale of one group. The value of largest magnitude is put on (or clipped beyond) the
 // lowest level, and with the other sign of the scale on the highest one.
-template <class F, bool both_signs>
+template <class F, bool look_again>
 float group_scale(const float* x, const float* w) {
     const float extreme = signed_extreme<F::group>(x);
     if (extreme == 0) return 0;
     constexpr float low = lowest_level<F>(), high = highest_level<F>();
     static const Lanes<16> levels = [] {
-        Lanes<16> l = both_signs ? Lanes<16>::ramp(0.95f, 0.06f, 1, 8) : Lanes<16>::ramp(0.95f, 0.035f);
-        for (int c = 0; c < 16; ++c) l.at(c) *= !both_signs ? 1 : c < 8 ? low : high;
+        Lanes<16> l = Lanes<16>::ramp(0.85f, 0.05f, 1, 8);
+        for (int c = 0; c < 16; ++c) l.at(c) *= c < 8 ? low : high;
         return l;
     }();
     static const Lanes<8> near = Lanes<8>::ramp(0.965f, 0.01f);
-    const float unit = (both_signs ? 1 : extreme < 0 ? low : high) / extreme;
+    const float unit = 1 / extreme;
     Lanes<16> inverse;
     for (int k = 0; k < inverse.vectors; ++k) inverse.v[k] = levels.v[k] * unit;
-    const float scale = best_scale<F>(x, w, inverse, extreme / low), by_scale = 1 / scale;
+    const float scale = best_scale<F>(x, w, inverse, extreme / low);
+    if constexpr (!look_again) return scale;
+    const float by_scale = 1 / scale;
     Lanes<8> around;
     for (int k = 0; k < around.vectors; ++k) around.v[k] = near.v[k] * by_scale;
     return best_scale<F>(x, w, around, scale);
@@ -100,19 +111,25 @@ void choose_factors(const float* x, const float* w, const float* ideal, float d,
     }
 }
 
-// Least-squares d for the codes that d and s give now.
+// Least-squares d for codes q with factors s.
 template <class F>
-float refit_factor(const float* x, const float* w, float d, const int* s) {
+float refit_factor(const float* x, const float* w, const uint8_t* q, float d, const int* s) {
     float num = 0, den = 0;
     for (int g = 0; g < static_cast<int>(F::block_len / F::group); ++g) {
-        Lanes<8> inverse = {}, lx, ll;
+        float level[F::group];
+        for (int i = 0; i < static_cast<int>(F::group); ++i) level[i] = level_of<F>(q[g * F::group + i]);
+        const LevelSums sums = level_sums_of<F::group>(x + g * F::group, w + g * F::group, level);
         const float f = F::factor(s[g]);
-        inverse.at(0) = inverse_or_zero(d * f);
-        level_sums<F, F::group, 8>(x + g * F::group, w + g * F::group, inverse, lx, ll);
-        num += f * lx.at(0);
-        den += f * f * ll.at(0);
+        num += f * sums.lx;
+        den += f * f * sums.ll;
     }
     return den > 0 ? num / den : d;
+}
+
+template <class F>
+void factor_codes(const float* x, float d, const int* s, uint8_t* q) {
+    for (int g = 0; g < static_cast<int>(F::block_len / F::group); ++g)
+        level_indices<F>(x + g * F::group, inverse_or_zero(d * F::factor(s[g])), q + g * F::group);
 }
 
 // Q3_K, Q6_K, IQ4_XS, NF4_DQ.
@@ -121,19 +138,17 @@ void encode_factors(const float* x, const float* w, typename F::Block& b) {
     constexpr int groups = F::block_len / F::group;
     float ideal[groups], largest = 0;
     for (int g = 0; g < groups; ++g) {
-        ideal[g] = group_scale<F, F::min_factor != 0>(x + g * F::group, w + g * F::group);
+        ideal[g] = group_scale<F, false>(x + g * F::group, w + g * F::group);
         largest = std::fabs(ideal[g]) > std::fabs(largest) ? ideal[g] : largest;
     }
     int s[groups];
-    // The largest scale takes the factor of largest magnitude, which is the negative end where there is one.
-    const float end = F::factor(F::min_factor != 0 ? F::min_factor : F::max_factor);
-    float d = f16_to_f32(f16_scale(largest / end));
-    choose_factors<F>(x, w, ideal, d, s);
-    d = f16_to_f32(f16_scale(refit_factor<F>(x, w, d, s)));
-    choose_factors<F>(x, w, ideal, d, s);
+    // The largest scale takes the factor of largest magnitude, which is the negative end.
+    float d = f16_to_f32(f16_scale(largest / F::factor(F::min_factor)));
     uint8_t q[F::block_len];
-    for (int g = 0; g < groups; ++g)
-        level_indices<F>(x + g * F::group, inverse_or_zero(d * F::factor(s[g])), q + g * F::group);
+    choose_factors<F>(x, w, ideal, d, s);
+    factor_codes<F>(x, d, s, q);
+    d = f16_to_f32(f16_scale(refit_factor<F>(x, w, q, d, s)));
+    factor_codes<F>(x, d, s, q);
     F::pack(q, s, f16_scale(d), b);
 }
 
@@ -181,7 +196,8 @@ Line group_line(const float* x, const float* w, float top) {
     const float width = r.hi - r.lo;
     const Line plain{width / top, r.lo};
     if (!(width > 0)) return plain;
-    static const Lanes<16> clip_lo = Lanes<16>::ramp(-0.02f, 0.04f, 1, 4), clip_hi = Lanes<16>::ramp(-0.02f, 0.04f, 4);
+    static const Lanes<16> clip_lo = Lanes<16>::ramp(-0.02f, 0.04f, 1, 4),
+                           clip_hi = Lanes<16>::ramp(-0.02f, 0.04f, 4);
     static const Lanes<8> near = Lanes<8>::ramp(0.965f, 0.01f);
     Lanes<16> inverse, offset;
     for (int k = 0; k < inverse.vectors; ++k) {
@@ -191,6 +207,8 @@ Line group_line(const float* x, const float* w, float top) {
     }
     const Line line = best_line<n, 16, below_zero>(x, w, top, inverse, offset, plain);
     if (!(line.scale > 0)) return plain;
+    // With few codes the rounding to integer factors moves the line more than a second look would.
+    if (below_zero && top < 16) return line;
     const float by_scale = 1 / line.scale;
     Lanes<8> around, around_offset;
     for (int k = 0; k < around.vectors; ++k) {
@@ -222,17 +240,17 @@ inline Vec within(Vec v, float top) {
     return v < limit ? v : limit;
 }
 
-// Per group the pair of integer factors of least error among 16 around the ideal line.
+// Per group the pair of integer factors of least error among the eight nearest to the ideal line.
 template <class F>
 void choose_pairs(const float* x, const float* w, const Line* ideal, const Factors& f, uint8_t* sc,
                   uint8_t* mn) {
     const float by_d = inverse_or_zero(f.d), by_dmin = inverse_or_zero(f.dmin);
     constexpr float most = F::max_factor;
-    static const Lanes<16> s_step = Lanes<16>::ramp(-1, 1, 4), m_step = Lanes<16>::ramp(-1, 1, 1, 4);
+    static const Lanes<8> s_step = Lanes<8>::ramp(0, 1, 4), m_step = Lanes<8>::ramp(-1, 1, 1, 4);
     for (int g = 0; g < static_cast<int>(F::block_len / F::group); ++g) {
         const int s = static_cast<int>(clamped(ideal[g].scale * by_d, 0, most));
         const int m = static_cast<int>(clamped(-ideal[g].min * by_dmin, 0, most));
-        Lanes<16> ds, dm, scale, min, error;
+        Lanes<8> ds, dm, scale, min, error;
         for (int k = 0; k < ds.vectors; ++k) {
             const Vec sk = within(static_cast<float>(s) + s_step.v[k], most);
             const Vec mk = within(static_cast<float>(m) + m_step.v[k], most);
@@ -241,34 +259,42 @@ void choose_pairs(const float* x, const float* w, const Line* ideal, const Facto
             scale.v[k] = f.d * sk;
             min.v[k] = -(f.dmin * mk);
         }
-        code_errors<F::group, 16>(x + g * F::group, w + g * F::group, F::top, scale, min, error);
+        code_errors<F::group, 8>(x + g * F::group, w + g * F::group, F::top, scale, min, error);
         const int best = argmin(error);
         sc[g] = static_cast<uint8_t>(ds.at(best));
         mn[g] = static_cast<uint8_t>(dm.at(best));
     }
 }
 
-// Least-squares d and dmin for the codes that the present factors give.
+// Least-squares d and dmin for codes q with factors sc and mn; f where that leads nowhere.
 template <class F>
-Factors refit_pair(const float* x, const float* w, const Factors& f, const uint8_t* sc, const uint8_t* mn) {
+Factors refit_pair(const float* x, const float* w, const uint8_t* q, const Factors& f, const uint8_t* sc,
+                   const uint8_t* mn) {
     float aa = 0, ab = 0, bb = 0, ax = 0, bx = 0;
     for (int g = 0; g < static_cast<int>(F::block_len / F::group); ++g) {
         const float *xg = x + g * F::group, *wg = w + g * F::group;
         const float a = sc[g], b = mn[g];
-        Lanes<8> inverse = {}, offset = {}, wq, wqq, wqx;
-        inverse.at(0) = inverse_or_zero(f.d * a);
-        offset.at(0) = f.dmin * b * inverse.at(0);
-        code_sums<F::group, 8>(xg, wg, F::top, inverse, offset, wq, wqq, wqx);
-        aa += a * a * wqq.at(0);
-        ab -= a * b * wq.at(0);
+        float level[F::group];
+        for (int i = 0; i < static_cast<int>(F::group); ++i) level[i] = q[g * F::group + i];
+        const LevelSums s = level_sums_of<F::group>(xg, wg, level);
+        aa += a * a * s.ll;
+        ab -= a * b * s.l;
         bb += b * b * sum_of<F::group>(wg);
-        ax += a * wqx.at(0);
+        ax += a * s.lx;
         bx -= b * weighted_sum<F::group>(xg, wg);
     }
     const float det = aa * bb - ab * ab;
     if (!(det > 0)) return {aa > 0 ? ax / aa : f.d, f.dmin};
     const Factors r{(ax * bb - bx * ab) / det, (aa * bx - ab * ax) / det};
     return r.d > 0 && r.dmin > 0 ? r : f;
+}
+
+// Codes for factors as they will be decoded.
+template <class F>
+void pair_codes(const float* x, const Factors& f, const uint8_t* sc, const uint8_t* mn, uint8_t* q) {
+    for (int g = 0; g < static_cast<int>(F::block_len / F::group); ++g)
+        offset_codes<F::group>(x + g * F::group, f.dmin * mn[g], inverse_or_zero(f.d * sc[g]), F::top,
+                               q + g * F::group);
 }
 
 inline Factors as_decoded(const Factors& f) {
@@ -289,10 +315,8 @@ void encode_pairs(const float* x, const float* w, typename F::Block& b) {
     uint8_t sc[groups], mn[groups], q[F::block_len];
     Factors f = as_decoded({max_scale / F::max_factor, max_min / F::max_factor});
     choose_pairs<F>(x, w, ideal, f, sc, mn);
-    f = as_decoded(refit_pair<F>(x, w, f, sc, mn));
-    for (int g = 0; g < groups; ++g)
-        offset_codes<F::group>(x + g * F::group, f.dmin * mn[g], inverse_or_zero(f.d * sc[g]), F::top,
-                               q + g * F::group);
+    pair_codes<F>(x, f, sc, mn, q);
+    f = as_decoded(refit_pair<F>(x, w, q, f, sc, mn));
+    pair_codes<F>(x, f, sc, mn, q);
     F::pack(q, sc, mn, f16_scale(f.d), f16_scale(f.dmin), b);
 }
-
