@@ -43,18 +43,8 @@ struct Geometry {
 
 // Types that files may contain but that have no codec.
 constexpr Geometry geometry_only[] = {
-    {Type::iq2_xxs, "iq2_xxs", 256, 66},
-    {Type::iq2_xs, "iq2_xs", 256, 74},
-    {Type::iq3_xxs, "iq3_xxs", 256, 98},
-    {Type::iq1_s, "iq1_s", 256, 50},
-    {Type::iq3_s, "iq3_s", 256, 110},
-    {Type::iq2_s, "iq2_s", 256, 82},
-    {Type::i8, "i8", 1, 1},
-    {Type::i16, "i16", 1, 2},
-    {Type::i32, "i32", 1, 4},
-    {Type::i64, "i64", 1, 8},
-    {Type::f64, "f64", 1, 8},
-    {Type::iq1_m, "iq1_m", 256, 56},
+    {Type::i8, "i8", 1, 1},   {Type::i16, "i16", 1, 2}, {Type::i32, "i32", 1, 4},
+    {Type::i64, "i64", 1, 8}, {Type::f64, "f64", 1, 8},
 };
 
 std::vector<TypeInfo> build_table() {

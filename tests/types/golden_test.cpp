@@ -118,7 +118,7 @@ TEST_CASE("codecs agree with other implementations bit for bit") {
         std::string f16_high_bytes;
         if (kind == "decode") {
             file >> f16_high_bytes >> hash;
-            if (info(*type).decode) CHECK(decode_hash(info(*type), f16_high_bytes) == hash);
+            CHECK(decode_hash(info(*type), f16_high_bytes) == hash);
         } else {
             file >> hash;
             CHECK(encode_hash(info(*type)) == hash);
