@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "ggml/types/list.h"
+#include "tests/nmse.h"
 
 using namespace nibble;
 
@@ -94,15 +95,6 @@ std::vector<float> round_trip(const TypeInfo& t, const std::vector<float>& x) {
     return y;
 }
 
-double nmse(const std::vector<float>& x, const std::vector<float>& y) {
-    double error = 0, power = 0;
-    for (size_t i = 0; i < x.size(); ++i) {
-        error += (static_cast<double>(x[i]) - y[i]) * (static_cast<double>(x[i]) - y[i]);
-        power += static_cast<double>(x[i]) * x[i];
-    }
-    return error / power;
-}
-
 bool quantized(const TypeInfo& t) { return t.encode && t.block_len > 1; }
 
 }  // namespace
@@ -116,9 +108,9 @@ TEST_CASE("hand-made blocks decode to the values their layout states") {
         for (const auto& [at, byte] : h.bytes) block.at(at) = static_cast<std::byte>(byte);
         std::vector<float> y(t.block_len);
         t.decode(block.data(), y.data(), t.block_len);
-        for (const auto& [at, value] : h.values) {
-            CAPTURE(at);
-            CHECK(y.at(at) == value);
+        for (const auto& v : h.values) {
+            CAPTURE(v.first);
+            CHECK(y.at(v.first) == v.second);
         }
         covered.insert(h.type);
     }
