@@ -12,7 +12,8 @@ build: deps
 	@cmake --build $(BUILD) -j $(JOBS)
 
 run: build
-	@$(BUILD)/tools/nibble run
+	@$(BUILD)/tools/nibble run --special -n 300 --temp 0.7 \
+	  -p "$$(printf '<|im_start|>user\nTell me a story about a fox and a king.<|im_end|>\n<|im_start|>assistant\n ')"
 
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)

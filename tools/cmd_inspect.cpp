@@ -82,8 +82,8 @@ Result<int> InspectCommand::operator()() const {
     if (tensors) print_tensors(file);
     print_sizes(file);
     if (file.tensors().empty()) return exit_ok;  // a vocabulary
-    const OpenedModel model = NIBBLE_TRY(open_model(std::move(file)));
-    print_model(model);
+    const auto model = NIBBLE_TRY(open_model(std::move(file)));
+    print_model(*model);
     return exit_ok;
 }
 

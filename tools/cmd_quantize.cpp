@@ -34,7 +34,8 @@ Result<int> QuantizeCommand::operator()() const {
     const Type target = NIBBLE_TRY(type_option(type));
     if (std::error_code ec; !force && fs::exists(destination, ec))
         return Error{ErrorCode::invalid_argument, destination, "exists already", "--force overwrites it"};
-    const OpenedModel model = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(source))));
+    const auto opened = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(source))));
+    const OpenedModel& model = *opened;
     const Vocab vocab = NIBBLE_TRY(read_vocab(model.file));
     const ConvertPlan plan = NIBBLE_TRY(plan_conversion(model, target));
     ThreadPool pool(threads);

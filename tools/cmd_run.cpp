@@ -109,7 +109,9 @@ std::function<Result<int>()> setup(CLI::App& app) {
     c->prompt.add(app);
     app.add_option("-n,--n-predict", c->n,
                    "tokens to generate (default: until the text or the context ends)");
-    app.add_option("--stop", c->stop, "end before this text; may be repeated");
+    app.add_option("--stop", c->stop, "end before this text; may be repeated")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->allow_extra_args(false);
     app.add_flag("--raw", c->raw, "no chat template (the default)");
     app.add_flag("--special", c->special, "special tokens in the prompt are parsed, not taken as text");
     app.add_flag("--ignore-eos", c->ignore_eos, "go on when the model ends its turn");

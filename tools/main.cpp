@@ -1,5 +1,6 @@
 // nibble: the command line. Parses the subcommand and runs it; everything else is in cmd_*.cpp.
 // The only place that turns errors into exit codes.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -24,11 +25,15 @@ int main(int argc, char** argv) {
     app.failure_message([](const CLI::App* a, const CLI::Error& e) {
         return std::string("nibble: ") + e.what() + " (see `" + a->get_name() + " --help`)\n";
     });
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // the last one counts
     std::function<Result<int>()> selected;
     for (const Command* c : all_commands()) {
         CLI::App* sub = app.add_subcommand(std::string(c->name), std::string(c->summary));
         sub->callback([&selected, body = c->setup(*sub)] { selected = body; });
     }
+    const auto is_named = [&](const Command* c) { return c->name == argv[1]; };
+    if (argc > 1 && argv[1][0] != '-' && std::ranges::none_of(all_commands(), is_named))
+        return report({ErrorCode::invalid_argument, argv[1], "is not a command", "see `nibble --help`"});
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {

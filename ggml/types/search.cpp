@@ -1,4 +1,5 @@
 // Chooses the search by the shape of the format and keeps the better of search and plain encoding.
+// The searches themselves are templates over the shapes, in search_shapes.inl.
 #include "ggml/types/search.h"
 
 #include "ggml/types/list.h"

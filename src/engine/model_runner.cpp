@@ -48,7 +48,7 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
 Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
                                          std::span<Backend* const> backends) {
     ModelRunner r;
-    r.model_ = std::make_unique<OpenedModel>(NIBBLE_TRY(open_model(std::move(file))));
+    r.model_ = NIBBLE_TRY(open_model(std::move(file)));
     const ModelSpec& spec = r.model_->spec;
     NIBBLE_TRY(fill_defaults(config, spec));
     r.config_ = config;
@@ -95,9 +95,9 @@ Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const
         // Host weights are mapped: the kernel can drop and reread their pages, so they need not fit beside.
         const size_t need = f.cache + f.arena + f.inputs + (device.host_memory ? 0 : f.weights);
         if (device.free_bytes == 0 || need <= device.free_bytes) continue;
-        const size_t others = need - f.cache;
-        const size_t per_token = std::max<size_t>(1, f.cache / static_cast<size_t>(config_.ctx));
-        const size_t fits = others < device.free_bytes ? (device.free_bytes - others) / per_token : 0;
+        // Nearly everything grows with the context; a tenth is left for what the forecast does not see.
+        const double share = 0.9 * static_cast<double>(device.free_bytes) / static_cast<double>(need);
+        const auto fits = static_cast<int64_t>(share * config_.ctx) / config_.page_size * config_.page_size;
         return Error{ErrorCode::out_of_memory, device.name,
                      cat("a context of ", config_.ctx, " tokens needs ", need >> 20, " MiB, ",
                          device.free_bytes >> 20, " MiB are free"),

@@ -164,8 +164,9 @@ void standard_fields(Fields& f, Hyper& h) {
                s.attention_factor);
 }
 
-Result<OpenedModel> open_model(TensorFile file) {
-    OpenedModel m{std::move(file)};
+Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
+    auto opened = std::unique_ptr<OpenedModel>(new OpenedModel{std::move(file)});
+    OpenedModel& m = *opened;
     m.arch = NIBBLE_TRY(find_architecture(m.file));
     if (m.file.tensors().empty())
         return Error{ErrorCode::corrupt, m.file.path().string(), "holds a vocabulary but no tensors",
@@ -178,7 +179,7 @@ Result<OpenedModel> open_model(TensorFile file) {
     NIBBLE_TRY(check_ranges(m.hyper, m.file.path().string()));
     m.spec = NIBBLE_TRY(m.arch->build(m.hyper, f.from_hf(), m.tensors));
     m.spec.arch = m.arch->gguf;
-    return m;
+    return opened;
 }
 
 }  // namespace nibble

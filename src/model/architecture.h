@@ -2,6 +2,7 @@
 // open_model() goes from a TensorFile to a ModelSpec and canonically named tensors.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,7 +40,7 @@ std::span<const NamePair> standard_names();
 // The hyperparameters shared by decoder-only transformers with RoPE and RMS norm.
 void standard_fields(Fields& f, Hyper& h);
 
-// An opened, understood and checked model; nothing is loaded yet. Movable; views stay valid.
+// An opened, understood and checked model; nothing is loaded yet.
 struct OpenedModel {
     TensorFile file;
     const Architecture* arch = nullptr;
@@ -48,7 +49,7 @@ struct OpenedModel {
     TensorMap tensors = {};
 };
 
-Result<OpenedModel> open_model(TensorFile file);
+Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file);
 
 // The canonical name of a Hugging Face tensor, or nothing when the architecture has none for it.
 std::optional<std::string> canonical_name(std::string_view hf, std::span<const NamePair> names);

@@ -173,7 +173,8 @@ TEST_CASE("bad models exit with 1 and one line") {
     check_refused(run(folder("fewer", "\"num_hidden_layers\": 6", "\"num_hidden_layers\": 5")), 1, "blk.5");
     check_refused(run(folder("heads", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0")), 1,
                   "heads");
-    check_refused(nibble_cli({"run", "-p", "x", "--ctx", "1000000000"}), 2, "ctx");
+    check_refused(nibble_cli({"run", "-p", "x", "--ctx", "2147483647"}), 2, "--ctx");
+    check_refused(nibble_cli({"run", "-p", "x", "--ctx", "1000000000"}), 1, "would fit");
     check_refused(nibble_cli({"run", "-p", "x", "--ctx", "100000000"}), 1, "MiB");
 }
 

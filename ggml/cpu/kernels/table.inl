@@ -1,4 +1,5 @@
 // The table of this instruction set: a constant, so that nothing of it runs before it is chosen.
+// Included last, when every kernel of the namespace is known.
 constexpr KernelTable make_table(std::string_view name, std::string_view needs,
                                  bool (*available)(const Features&)) {
     KernelTable t{};
