@@ -2,14 +2,14 @@
 // Memory comes from the C++ heap; large buffers are aligned for and advised to use huge pages.
 #include "ggml/cpu/cpu_backend.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "ggml/base/cat.h"
 #include "ggml/base/checked.h"
@@ -43,7 +43,8 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const CpuOptions& options
         return Error{ErrorCode::invalid_argument, cat("--threads ", options.threads),
                      cat("must be between 1 and ", max_threads), "leave it out to use every core"};
     const cpu::KernelTable* kernels = NIBBLE_TRY(cpu::select_table(options.isa));
-    return std::unique_ptr<CpuBackend>(new CpuBackend(kernels, std::make_unique<ThreadPool>(options.threads)));
+    return std::unique_ptr<CpuBackend>(
+        new CpuBackend(kernels, std::make_unique<ThreadPool>(options.threads)));
 }
 
 DeviceInfo CpuBackend::device() const {
@@ -74,7 +75,8 @@ Result<Buffer> CpuBackend::allocate(size_t bytes, std::string_view purpose) {
 
 Result<PlacedWeight> CpuBackend::place(const Tensor& host, WeightUse) {
     if (host.layout != Layout::rows || !info(host.type).decode)
-        return Error{ErrorCode::unsupported, "weight", cat("no CPU kernel reads the type ", info(host.type).name),
+        return Error{ErrorCode::unsupported, "weight",
+                     cat("no CPU kernel reads the type ", info(host.type).name),
                      "convert the model to a supported type"};
     return PlacedWeight{host, {}};
 }
@@ -107,8 +109,8 @@ Result<void> CpuBackend::run(std::span<BoundInstr> instrs, Observer* observer) {
     for (BoundInstr& i : instrs) {
         const cpu::OpFunction function = cpu::op_function(*i.instr->op);
         if (!function)
-            return Error{ErrorCode::internal, i.instr->label, cat("the CPU has no kernel for ", i.instr->op->name),
-                         ""};
+            return Error{ErrorCode::internal, i.instr->label,
+                         cat("the CPU has no kernel for ", i.instr->op->name), ""};
         if (observer) observer->before(i);
         function(e, i.args(), i.scratch);
         if (observer) observer->after(i);

@@ -11,8 +11,8 @@
 namespace nibble {
 
 struct CpuOptions {
-    int threads = 0;   // 0: one per usable core (ThreadPool::default_threads)
-    std::string isa;   // a name of cpu::compiled_tables(); "" or "auto": the best this machine runs
+    int threads = 0;  // 0: one per usable core (ThreadPool::default_threads)
+    std::string isa;  // a name of cpu::compiled_tables(); "" or "auto": the best this machine runs
 };
 
 class CpuBackend final : public Backend {

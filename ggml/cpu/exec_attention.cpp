@@ -1,5 +1,6 @@
-// attention: tasks are (sequence, tile of tokens, kv head); long contexts of few tokens are cut into splits too.
-// Splits lie at fixed positions and join in order either way, so the choice cannot be seen in the result.
+// attention: tasks are (sequence, tile of tokens, kv head); long contexts of few tokens are cut into splits
+// too. Splits lie at fixed positions and join in order either way, so the choice cannot be seen in the
+// result.
 #include <algorithm>
 
 #include "ggml/base/checked.h"
@@ -17,7 +18,14 @@ struct Operands {
 };
 
 Operands operands(const OpArgs& a) {
-    return {a.params->as<AttentionParams>(), a.in[0], a.in[1], a.in[2], a.in[3], a.in[4], a.in[5], a.in[6],
+    return {a.params->as<AttentionParams>(),
+            a.in[0],
+            a.in[1],
+            a.in[2],
+            a.in[3],
+            a.in[4],
+            a.in[5],
+            a.in[6],
             a.out[0]};
 }
 
@@ -93,7 +101,8 @@ void run_split(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t
         return b;
     };
     exec.pool->run(tiles * heads * splits, [&](int64_t task, int worker) {
-        AttentionBlock b = partial(tile_at(o, tile_tokens, task / splits / heads), task / splits % heads, worker);
+        AttentionBlock b =
+            partial(tile_at(o, tile_tokens, task / splits / heads), task / splits % heads, worker);
         const int64_t split = b.split_begin + task % splits;
         if (split >= b.split_end) return;
         b.partial += task % splits * o.p.n_heads * partial_floats(o.p);
@@ -141,7 +150,8 @@ void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scrat
 
 size_t attention_scratch(const Exec& exec, const OpArgs& a) {
     const Operands o = operands(a);
-    const size_t workers = exec.kernels->attention_scratch_bytes(o.p) * static_cast<size_t>(exec.pool->size());
+    const size_t workers =
+        exec.kernels->attention_scratch_bytes(o.p) * static_cast<size_t>(exec.pool->size());
     return workers + (exec.pool->size() > 1 ? record_bytes(o, std::min(split_batch, o.q.rows)) : 0);
 }
 

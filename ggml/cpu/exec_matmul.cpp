@@ -74,8 +74,7 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
     const Tensor &x = a.in[0], &residual = a.in[1], &out = a.out[0];
     if (x.rows == 0) return;
     const Int8Rows xq = needs_int8(exec, a) ? quantize_rows(exec, x, scratch.data()) : Int8Rows{};
-    std::byte* const workers =
-        scratch.data() + (xq.q ? int8_layout(x.rows, x.cols).bytes : 0);
+    std::byte* const workers = scratch.data() + (xq.q ? int8_layout(x.rows, x.cols).bytes : 0);
     const Cut cut = cut_work(exec, a, n_weights);
 
     const auto run_block = [&](int64_t task, int worker) {

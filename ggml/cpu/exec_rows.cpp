@@ -68,8 +68,9 @@ void run_norm(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
     const Tensor &x = a.in[0], &weight = a.in[1], &bias = a.in[2], &residual = a.in[3], &out = a.out[0];
     exec.rows(x.rows, x.cols, [&](int64_t first, int64_t last, int) {
         for (int64_t r = first; r < last; ++r)
-            exec.kernels->norm({&a.params->as<NormParams>(), x.cols, x.row(r), weight ? weight.row(0) : nullptr,
-                                bias ? bias.row(0) : nullptr, residual ? residual.row(r) : nullptr, out.row(r)});
+            exec.kernels->norm({&a.params->as<NormParams>(), x.cols, x.row(r),
+                                weight ? weight.row(0) : nullptr, bias ? bias.row(0) : nullptr,
+                                residual ? residual.row(r) : nullptr, out.row(r)});
     });
 }
 
@@ -121,8 +122,15 @@ void store_token(const KernelTable& kernels, const StoreOperands& o, const TypeI
 }  // namespace
 
 void run_rope_store(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
-    const StoreOperands o{a.params->as<RopeStoreParams>(), a.in[0], a.in[1], a.in[2], a.in[3], a.in[4],
-                          a.in[5], a.in[6], a.out[0]};
+    const StoreOperands o{a.params->as<RopeStoreParams>(),
+                          a.in[0],
+                          a.in[1],
+                          a.in[2],
+                          a.in[3],
+                          a.in[4],
+                          a.in[5],
+                          a.in[6],
+                          a.out[0]};
     const TypeInfo &k_type = info(o.k_cache.type), &v_type = info(o.v_cache.type);
     exec.rows(o.q.rows, 4 * (o.q.cols + o.k.cols + o.v.cols), [&](int64_t first, int64_t last, int) {
         for (int64_t t = first; t < last; ++t) store_token(*exec.kernels, o, k_type, v_type, t);

@@ -19,8 +19,8 @@
 namespace nibble::cpu::avx2 {
 
 // clang-format off: the order matters
-#include "ggml/cpu/simd/avx2.inl"
 #include "ggml/cpu/kernels/all.inl"
+#include "ggml/cpu/simd/avx2.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::avx2

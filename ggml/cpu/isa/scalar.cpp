@@ -8,8 +8,8 @@
 namespace nibble::cpu::scalar {
 
 // clang-format off: the order matters
-#include "ggml/cpu/simd/scalar.inl"
 #include "ggml/cpu/kernels/all.inl"
+#include "ggml/cpu/simd/scalar.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::scalar

@@ -1,15 +1,13 @@
 // One block of a matmul: chooses streaming or a panel, and finishes with bias and residual.
 // The choice changes where weights pass through, never an output's order of operations.
 
-constexpr int64_t stream_rows = 4;                       // most rows that the streaming kernels take
 constexpr int64_t panel_columns = tile_vecs * lanes;     // of a float panel
 constexpr int64_t int8_columns = int_tile_vecs * lanes;  // of an int8 panel
 constexpr int64_t block_rows = 256;                      // most rows of a block
 constexpr int64_t panel_bytes = 256 * 1024;              // fits the second-level cache beside the activations
 constexpr int64_t small_panel_bytes = 64 * 1024;
-constexpr int64_t small_rows = 32;  // up to here the panel is kept small: weights come from memory anyway
-constexpr int64_t max_columns = panel_columns > stream_groups* lanes ? panel_columns : stream_groups* lanes;
-constexpr int64_t tile_bytes = block_rows * max_columns * 4;
+constexpr int64_t small_rows = 48;  // up to here panels are small: packing and using them alternate quickly
+constexpr int64_t tile_bytes = block_rows * panel_columns * 4;
 
 // out[r][0..n) = c[r] + bias + residual for m rows from row r0 and columns from n0.
 inline void finish(const MatmulBlock& b, int64_t n0, int64_t n, int64_t r0, int64_t m, const float* c,
@@ -27,41 +25,22 @@ inline void finish(const MatmulBlock& b, int64_t n0, int64_t n, int64_t r0, int6
     }
 }
 
-template <class Rows, int R, int G>
-inline void stream_columns(const MatmulBlock& b, int64_t& n0, int64_t r0) {
-    alignas(64) float c[R * G * lanes];
-    for (; n0 + (G - 1) * lanes < b.n; n0 += G * lanes) {
-        const int64_t left = b.n - n0, n = left < G * lanes ? left : G * lanes;
-        const auto group = [&](int64_t g) {
-            return RowSet(b.w + (n0 + g * lanes) * b.w_stride, b.w_stride, left - g * lanes);
-        };
-        if constexpr (G == 1) {
-            const RowSet sets[1] = {group(0)};
-            stream_tile<Rows, R, G>(sets, b.k, G * lanes * b.w_stride, b.x + r0 * b.x_stride, b.x_stride, c,
-                                    G * lanes);
-        } else {
-            const RowSet sets[2] = {group(0), group(1)};
-            stream_tile<Rows, R, G>(sets, b.k, G * lanes * b.w_stride, b.x + r0 * b.x_stride, b.x_stride, c,
-                                    G * lanes);
-        }
-        finish(b, n0, n, r0, R, c, G * lanes);
+template <class Rows, int R>
+inline void stream_columns(const MatmulBlock& b) {
+    alignas(64) float c[R * lanes];
+    for (int64_t n0 = 0; n0 < b.n; n0 += lanes) {
+        const int64_t n = b.n - n0 < lanes ? b.n - n0 : lanes;
+        const RowSet rows(b.w + n0 * b.w_stride, b.w_stride, n);
+        stream_tile<Rows, R>(rows, b.k, lanes * b.w_stride, b.x, b.x_stride, c);
+        finish(b, n0, n, 0, R, c, lanes);
     }
 }
 
-template <class Rows, int R>
-inline void stream_rows_of(const MatmulBlock& b) {
-    int64_t n0 = 0;
-    if constexpr (R <= 2 && stream_groups == 2) stream_columns<Rows, R, 2>(b, n0, 0);
-    stream_columns<Rows, R, 1>(b, n0, 0);
-}
-
-template <class Rows>
+// b.m <= R.
+template <class Rows, int R = stream_rows>
 inline void stream_real(const MatmulBlock& b) {
-    static_assert(stream_rows == 4);
-    if (b.m == 1) return stream_rows_of<Rows, 1>(b);
-    if (b.m == 2) return stream_rows_of<Rows, 2>(b);
-    if (b.m == 3) return stream_rows_of<Rows, 3>(b);
-    stream_rows_of<Rows, 4>(b);
+    if (b.m == R) return stream_columns<Rows, R>(b);
+    if constexpr (R > 1) stream_real<Rows, R - 1>(b);
 }
 
 inline void pack_real(const MatmulBlock& b, const RowSet& rows, int64_t k0, int64_t n, float* panel) {
@@ -81,7 +60,9 @@ inline void panel_real(const MatmulBlock& b) {
     float* panel = reinterpret_cast<float*>(b.scratch);
     float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
     const int64_t budget = (b.m <= small_rows ? small_panel_bytes : panel_bytes) / (panel_columns * 4);
-    const int64_t depth = budget / 256 * 256 > 0 ? budget / 256 * 256 : 256;  // whole blocks of every type
+    // A panel is cut between blocks; 256 is a multiple of every block length.
+    const int64_t unit = b.type->block_len == 1 ? 2 * lanes : 256;
+    const int64_t depth = budget >= unit ? budget / unit * unit : unit;
     for (int64_t n0 = 0; n0 < b.n; n0 += panel_columns) {
         const int64_t n = b.n - n0 < panel_columns ? b.n - n0 : panel_columns;
         const int64_t cols = (n + lanes - 1) / lanes * lanes;

@@ -9,13 +9,13 @@ struct F32Rows {
     static I load_unit(const std::byte* p) { return load_i(p); }
     static F part(I v, int) { return as_float(v); }
 };
-struct F16Rows {
-    static constexpr int parts = 1;
+struct F16Rows {  // a unit holds two columns
+    static constexpr int parts = 2;
     static constexpr int64_t bytes = 2;
-    static I load_unit(const std::byte* p) { return as_int(load_f16(reinterpret_cast<const uint16_t*>(p))); }
-    static F part(I v, int) { return as_float(v); }
+    static I load_unit(const std::byte* p) { return load_i(p); }
+    static F part(I v, int p) { return p == 0 ? low_f16(v) : high_f16(v); }
 };
-struct BF16Rows {  // a unit holds two columns
+struct BF16Rows {
     static constexpr int parts = 2;
     static constexpr int64_t bytes = 2;
     static I load_unit(const std::byte* p) { return load_i(p); }
@@ -30,14 +30,14 @@ struct RowSet {
     }
 };
 
-constexpr int64_t prefetch_bytes = 512;
+constexpr int64_t prefetch_bytes = 1024;
 // Asks for the lines that the stream reaches after prefetch_bytes; behind a row's end, the row that follows
 // by `next_group` bytes.
 inline void prefetch_rows(const RowSet& rows, int64_t at, int64_t row_bytes, int64_t next_group) {
     int64_t ahead = at + prefetch_bytes;
     if (ahead >= row_bytes) ahead += next_group - row_bytes;
 #pragma GCC unroll 16
-    for (int i = 0; i < lanes; ++i) __builtin_prefetch(rows.row[i] + ahead, 0, 3);
+    for (int i = 0; i < lanes; ++i) __builtin_prefetch(rows.row[i] + ahead, 0, 2);
 }
 
 template <class Rows>
@@ -59,44 +59,39 @@ inline void fetch_tail(const RowSet& rows, int64_t k, int64_t n, I (&v)[lanes]) 
     transpose(v);
 }
 
-// acc[g][r] = dot products of R activation rows with G groups of `lanes` weight rows, streamed once.
-template <class Rows, int R, int G>
-inline void stream_tile(const RowSet* groups, int64_t k, int64_t next_group, const float* x, int64_t ldx,
-                        float* c, int64_t ldc) {
+// c[r][0..lanes) = dot products of R activation rows with a group of `lanes` weight rows, streamed once.
+template <class Rows, int R>
+inline void stream_tile(const RowSet& rows, int64_t k, int64_t next_group, const float* x, int64_t ldx,
+                        float* c) {
     constexpr int64_t step = lanes * Rows::parts;
-    F acc[G][R];
-    for (int g = 0; g < G; ++g)
-        for (int r = 0; r < R; ++r) acc[g][r] = zero();
+    F acc[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) acc[r] = zero();
     int64_t at = 0;
     for (; at + step <= k; at += step) {
-#pragma GCC unroll 4
-        for (int g = 0; g < G; ++g) {
-            I v[lanes];
-            prefetch_rows(groups[g], at * Rows::bytes, k * Rows::bytes, next_group);
-            fetch<Rows>(groups[g], at, v);
+        I v[lanes];
+        prefetch_rows(rows, at * Rows::bytes, k * Rows::bytes, next_group);
+        fetch<Rows>(rows, at, v);
 #pragma GCC unroll 16
-            for (int i = 0; i < lanes; ++i)
+        for (int i = 0; i < lanes; ++i)
 #pragma GCC unroll 2
-                for (int p = 0; p < Rows::parts; ++p) {
-                    const F w = Rows::part(v[i], p);
+            for (int p = 0; p < Rows::parts; ++p) {
+                const F w = Rows::part(v[i], p);
 #pragma GCC unroll 8
-                    for (int r = 0; r < R; ++r)
-                        acc[g][r] = fma(set1(x[r * ldx + at + i * Rows::parts + p]), w, acc[g][r]);
-                }
-        }
+                for (int r = 0; r < R; ++r)
+                    acc[r] = fma(set1(x[r * ldx + at + i * Rows::parts + p]), w, acc[r]);
+            }
     }
     if (at < k) {
-        for (int g = 0; g < G; ++g) {
-            I v[lanes];
-            fetch_tail<Rows>(groups[g], at, k - at, v);
-            for (int64_t i = 0; i < k - at; ++i) {
-                const F w = Rows::part(v[i / Rows::parts], static_cast<int>(i % Rows::parts));
-                for (int r = 0; r < R; ++r) acc[g][r] = fma(set1(x[r * ldx + at + i]), w, acc[g][r]);
-            }
+        I v[lanes];
+        fetch_tail<Rows>(rows, at, k - at, v);
+        for (int64_t i = 0; i < k - at; ++i) {
+            const F w = Rows::part(v[i / Rows::parts], static_cast<int>(i % Rows::parts));
+            for (int r = 0; r < R; ++r) acc[r] = fma(set1(x[r * ldx + at + i]), w, acc[r]);
         }
     }
-    for (int g = 0; g < G; ++g)
-        for (int r = 0; r < R; ++r) store(c + r * ldc + g * lanes, acc[g][r]);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) store(c + r * lanes, acc[r]);
 }
 
 // Columns [k0, k0 + n) of a row group -> panel[k - k0][0..lanes) with `ldw` floats from column to column.

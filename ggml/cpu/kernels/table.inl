@@ -10,7 +10,7 @@ constexpr KernelTable make_table(std::string_view name, std::string_view needs,
     t.encode = encode_row;
     t.int8_path = has_int8_path;
     t.quantize = quantize_row;
-    t.matmul_shape = {max_columns, block_rows, static_cast<size_t>(panel_bytes + tile_bytes)};
+    t.matmul_shape = {panel_columns, block_rows, static_cast<size_t>(panel_bytes + tile_bytes)};
     t.matmul = matmul_block;
     t.norm = norm_row;
     t.glu = glu_row;

@@ -5,7 +5,7 @@ using I = __m256i;
 constexpr int lanes = 8;
 constexpr int tile_rows = 6, tile_vecs = 2;          // float tile: 12 accumulators of 16 registers
 constexpr int int_tile_rows = 4, int_tile_vecs = 1;  // integer tile: 4 float and 4 integer accumulators
-constexpr int stream_groups = 1;
+constexpr int64_t stream_rows = 4;                   // most activation rows of the streaming kernels
 
 inline __m256i first_lanes(int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
@@ -75,6 +75,15 @@ inline void store_i8(int8_t* p, I v) {
 }
 inline F low_bf16(I pairs) { return as_float(_mm256_slli_epi32(pairs, 16)); }
 inline F high_bf16(I pairs) { return as_float(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536))); }
+
+// Even and odd halves of the lanes, as one permutation that the compiler shares between the two.
+inline I split_halves(I pairs) {
+    const I order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9,
+                                     12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    return _mm256_permute4x64_epi64(_mm256_shuffle_epi8(pairs, order), 0xd8);
+}
+inline F low_f16(I pairs) { return _mm256_cvtph_ps(_mm256_castsi256_si128(split_halves(pairs))); }
+inline F high_f16(I pairs) { return _mm256_cvtph_ps(_mm256_extracti128_si256(split_halves(pairs), 1)); }
 
 // v[i] lane j <-> v[j] lane i.
 inline void transpose(I (&v)[8]) {

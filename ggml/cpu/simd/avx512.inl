@@ -5,7 +5,7 @@ using I = __m512i;
 constexpr int lanes = 16;
 constexpr int tile_rows = 6, tile_vecs = 4;          // float tile: 24 accumulators of 32 registers
 constexpr int int_tile_rows = 6, int_tile_vecs = 2;  // integer tile: 12 float and 12 integer accumulators
-constexpr int stream_groups = 2;
+constexpr int64_t stream_rows = 8;                   // most activation rows of the streaming kernels
 
 inline __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 
@@ -57,6 +57,15 @@ inline void store_i8(int8_t* p, I v) {
 }
 inline F low_bf16(I pairs) { return as_float(_mm512_slli_epi32(pairs, 16)); }
 inline F high_bf16(I pairs) { return as_float(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536))); }
+
+// Even and odd halves of the lanes, as one permutation that the compiler shares between the two.
+inline __m512i split_halves(I pairs) {
+    const I order = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26,
+                                     24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    return _mm512_permutexvar_epi16(order, pairs);
+}
+inline F low_f16(I pairs) { return _mm512_cvtph_ps(_mm512_castsi512_si256(split_halves(pairs))); }
+inline F high_f16(I pairs) { return _mm512_cvtph_ps(_mm512_extracti64x4_epi64(split_halves(pairs), 1)); }
 
 // v[i] lane j <-> v[j] lane i.
 inline void transpose(I (&v)[16]) {

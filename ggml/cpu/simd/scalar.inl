@@ -6,7 +6,7 @@ using U = uint32_t __attribute__((vector_size(16)));
 constexpr int lanes = 4;
 constexpr int tile_rows = 4, tile_vecs = 2;
 constexpr int int_tile_rows = 2, int_tile_vecs = 1;
-constexpr int stream_groups = 1;
+constexpr int64_t stream_rows = 4;  // most activation rows of the streaming kernels
 
 inline F set1(float x) { return F{x, x, x, x}; }
 inline F zero() { return set1(0); }
@@ -73,6 +73,13 @@ inline void store_i8(int8_t* p, I v) {
 }
 inline F low_bf16(I pairs) { return as_float(reinterpret_cast<I>(reinterpret_cast<U>(pairs) << 16)); }
 inline F high_bf16(I pairs) { return as_float(pairs & static_cast<int32_t>(0xffff0000)); }
+
+inline F low_f16(I pairs) {
+    F v;
+    for (int i = 0; i < lanes; ++i) v[i] = f16_to_f32(static_cast<uint16_t>(pairs[i]));
+    return v;
+}
+inline F high_f16(I pairs) { return low_f16(pairs >> 16); }
 
 // v[i] lane j <-> v[j] lane i.
 inline void transpose(I (&v)[4]) {
