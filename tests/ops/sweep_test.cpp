@@ -66,7 +66,8 @@ TEST_CASE("every op on every backend equals the reference") {
 
 TEST_CASE("results do not depend on the number of threads, to the last bit") {
     const auto pairs = thread_pairs();
-    for (const auto& [one, many] : pairs) {
+    for (const auto& pair : pairs) {
+        const TestBackend &one = pair.first, &many = pair.second;  // clang 14 captures no structured bindings
         INFO(one.name << " against " << many.name);
         for (const OpDef* op : all_ops())
             for (const OpCase& c : op->cases()) {

@@ -18,9 +18,10 @@
 
 namespace nibble::cpu::avx2 {
 
-// clang-format off: the order matters
-#include "ggml/cpu/kernels/all.inl"
+// The order matters: the vocabulary, then the kernels written in it.
+// clang-format off
 #include "ggml/cpu/simd/avx2.inl"
+#include "ggml/cpu/kernels/all.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::avx2

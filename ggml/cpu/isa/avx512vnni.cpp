@@ -29,10 +29,11 @@
 
 namespace nibble::cpu::avx512vnni {
 
-// clang-format off: the order matters
-#include "ggml/cpu/kernels/all.inl"
+// The order matters: the vocabulary, then the kernels written in it.
+// clang-format off
 #include "ggml/cpu/simd/avx512.inl"
 #include "ggml/cpu/simd/vnni512_dot.inl"
+#include "ggml/cpu/kernels/all.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::avx512vnni

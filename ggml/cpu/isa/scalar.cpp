@@ -7,9 +7,10 @@
 
 namespace nibble::cpu::scalar {
 
-// clang-format off: the order matters
-#include "ggml/cpu/kernels/all.inl"
+// The order matters: the vocabulary, then the kernels written in it.
+// clang-format off
 #include "ggml/cpu/simd/scalar.inl"
+#include "ggml/cpu/kernels/all.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::scalar

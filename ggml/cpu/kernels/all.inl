@@ -1,12 +1,12 @@
 // The kernels, in order of dependence; included once per instruction set after its vocabulary.
 // Everything here is inside the namespace and the target region of the including file.
-// clang-format off: the order matters
-#include "ggml/cpu/kernels/attention.inl"
+// clang-format off
 #include "ggml/cpu/kernels/math.inl"
-#include "ggml/cpu/kernels/matmul.inl"
-#include "ggml/cpu/kernels/matmul_int8.inl"
-#include "ggml/cpu/kernels/matmul_real.inl"
 #include "ggml/cpu/kernels/rows.inl"
-#include "ggml/cpu/kernels/table.inl"
 #include "ggml/cpu/kernels/tile.inl"
+#include "ggml/cpu/kernels/matmul_real.inl"
+#include "ggml/cpu/kernels/matmul_int8.inl"
+#include "ggml/cpu/kernels/matmul.inl"
+#include "ggml/cpu/kernels/attention.inl"
+#include "ggml/cpu/kernels/table.inl"
 // clang-format on
