@@ -274,7 +274,9 @@ Result<Value> filter_slice(Call& c) {
 }
 
 Result<Value> filter_attr(Call& c) {
-    if (c.self.dict() || !c.arg(0)->text()) return Value();  // items are not attributes
+    if (!c.arg(0)->text()) return Value();
+    // Items are not attributes.
+    if (c.self.dict() && !find_method(c.self, c.arg(0)->text()->view())) return Value();
     return get_item(c.runtime, c.self, *c.arg(0));
 }
 

@@ -107,7 +107,7 @@ class Lexer {
     }
 
     size_t find_tag() const {
-        for (size_t i = s_.find('{', at_); i + 1 < s_.size(); i = s_.find('{', i + 1)) {
+        for (size_t i = s_.find('{', at_); i != s_.npos && i + 1 < s_.size(); i = s_.find('{', i + 1)) {
             if (s_[i + 1] == '%' || s_[i + 1] == '{' || s_[i + 1] == '#') return i;
         }
         return s_.npos;
