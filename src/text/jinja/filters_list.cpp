@@ -280,9 +280,12 @@ Result<Value> filter_attr(Call& c) {
     return get_item(c.runtime, c.self, *c.arg(0));
 }
 
+// What map, select and their kin go over: nothing for None and other false values.
+Result<Items> lazy_items(Call& c) { return truthy(c.self) ? iterate(c.budget, c.self) : Items(); }
+
 // map("filter", arguments…) or map(attribute="a.b", default=…).
 Result<Value> filter_map(Call& c) {
-    Items items = NIBBLE_TRY(iterate(c.budget, c.self));
+    Items items = NIBBLE_TRY(lazy_items(c));
     const auto named = [&](std::string_view name) -> const Value* {
         for (const auto& [key, value] : c.raw.named) {
             if (key == name) return &value;
@@ -325,7 +328,7 @@ Result<Value> choose(Call& c, bool by_attribute, bool wanted) {
         rest.positional.assign(given.begin() + static_cast<std::ptrdiff_t>(used) + 1, given.end());
     }
     Items kept;
-    for (Value& item : NIBBLE_TRY(iterate(c.budget, c.self))) {
+    for (Value& item : NIBBLE_TRY(lazy_items(c))) {
         const Value subject = by_attribute ? NIBBLE_TRY(at_path(c, item, given[0])) : item;
         const bool result =
             test ? truthy(NIBBLE_TRY(invoke(c.runtime, *test, subject, rest))) : truthy(subject);

@@ -104,7 +104,8 @@ Result<Value> filter_round(Call& c) {
     double d = 0;
     if (!c.self.as_number(d)) return negate(c.self);
     if (method == "common") {
-        if (!c.self.real() && digits >= 0) return c.self;
+        int64_t i = 0;
+        if (c.self.as_integer(i) && digits >= 0) return Value(i);
         const double rounded = round_to(d, digits);
         return c.self.real() ? Result<Value>(Value(rounded)) : truncated(rounded);
     }

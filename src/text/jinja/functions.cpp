@@ -44,6 +44,7 @@ Result<std::vector<std::pair<Value, Value>>> entries(Call& c) {
             out = dict->entries;
             continue;
         }
+        if (const Undefined* u = from.undefined()) return failure(describe(*u));
         for (const Value& item : NIBBLE_TRY(iterate(c.budget, from))) {
             std::vector<Value> pair = NIBBLE_TRY(iterate(c.budget, item));
             if (pair.size() != 2) return failure("a dict is made from pairs");

@@ -196,7 +196,8 @@ Result<Value> cycler_next(Call& c) {
 
 Result<Value> cycler_reset(Call& c) {
     static_cast<Cycler&>(*c.self.object()).at = 0;
-    return Value(None{});
+    Value nothing = None{};
+    return nothing;
 }
 
 constexpr Builtin tuple_rows[] = {{"index", list_index, {"value"}, 1}, {"count", list_count, {"value"}, 1}};

@@ -377,9 +377,16 @@ Result<ExprPtr> Parser::call(ExprPtr callee) {
     return e;
 }
 
+// The name of a filter or test. None of ours has a dot, but one that is never reached may.
+Result<std::string> Parser::dotted_name() {
+    std::string name = NIBBLE_TRY(expect_name());
+    while (accept(Tok::dot)) name = cat(name, ".", NIBBLE_TRY(expect_name()));
+    return name;
+}
+
 Result<ExprPtr> Parser::filter(ExprPtr input) {
     const uint32_t line = now().line;
-    std::string name = NIBBLE_TRY(expect_name());
+    std::string name = NIBBLE_TRY(dotted_name());
     ExprPtr e = NIBBLE_TRY(node_of(ExprKind::filter, line, std::move(input)));
     e->builtin = find_filter(name);
     if (!e->builtin && !optional_) return error(cat("there is no filter '", name, "'"), line);
@@ -393,7 +400,7 @@ Result<ExprPtr> Parser::test(ExprPtr input) {
     const uint32_t line = now().line;
     NIBBLE_TRY(expect_word("is"));
     const bool negated = accept_word("not");
-    std::string name = NIBBLE_TRY(expect_name());
+    std::string name = NIBBLE_TRY(dotted_name());
     ExprPtr e = NIBBLE_TRY(node_of(ExprKind::test, line, std::move(input)));
     e->builtin = find_test(name);
     if (!e->builtin && !optional_) return error(cat("there is no test '", name, "'"), line);

@@ -37,6 +37,7 @@ class Parser {
     Result<void> expect(Tok t);
     Result<void> expect_word(std::string_view w);
     Result<std::string> expect_name();
+    Result<std::string> dotted_name();
     Error error(std::string what) const { return error(std::move(what), now().line); }
     Error error(std::string what, uint32_t line) const;
     Error unexpected(std::string_view wanted) const;
