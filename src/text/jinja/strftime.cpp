@@ -36,53 +36,43 @@ void iso_week(const std::tm& t, int& year, int& week) {
     }
 }
 
-// `fill` overrides the padding: 0 for none.
-Result<std::string> convert(char c, const std::tm& t, char fill, bool flagged) {
-    const auto number = [&](int value, size_t width, char usual = '0') {
-        return padded(value, width, flagged ? fill : usual);
-    };
+struct Padding {
+    bool given = false;
+    char fill = 0;  // none
+    std::string number(int value, size_t width, char usual = '0') const {
+        return padded(value, width, given ? fill : usual);
+    }
+};
+
+// Conversions of the date; empty for any other.
+std::string date_part(char c, const std::tm& t, const Padding& pad) {
     const auto weekday = weekdays[static_cast<size_t>(std::clamp(t.tm_wday, 0, 6))];
     const auto month = months[static_cast<size_t>(std::clamp(t.tm_mon, 0, 11))];
-    const int hour12 = t.tm_hour % 12 == 0 ? 12 : t.tm_hour % 12;
     int year = 0, week = 0;
     iso_week(t, year, week);
     switch (c) {
         case 'Y':
             return cat(t.tm_year + 1900);
         case 'C':
-            return number((t.tm_year + 1900) / 100, 2);
+            return pad.number((t.tm_year + 1900) / 100, 2);
         case 'y':
-            return number(t.tm_year % 100, 2);
+            return pad.number(t.tm_year % 100, 2);
         case 'G':
             return cat(year);
         case 'V':
-            return number(week, 2);
+            return pad.number(week, 2);
         case 'm':
-            return number(t.tm_mon + 1, 2);
+            return pad.number(t.tm_mon + 1, 2);
         case 'd':
-            return number(t.tm_mday, 2);
+            return pad.number(t.tm_mday, 2);
         case 'e':
-            return number(t.tm_mday, 2, ' ');
+            return pad.number(t.tm_mday, 2, ' ');
         case 'j':
-            return number(t.tm_yday + 1, 3);
-        case 'H':
-            return number(t.tm_hour, 2);
-        case 'k':
-            return number(t.tm_hour, 2, ' ');
-        case 'I':
-            return number(hour12, 2);
-        case 'l':
-            return number(hour12, 2, ' ');
-        case 'M':
-            return number(t.tm_min, 2);
-        case 'S':
-            return number(t.tm_sec, 2);
-        case 'f':
-            return std::string("000000");
+            return pad.number(t.tm_yday + 1, 3);
         case 'U':
-            return number((t.tm_yday + 7 - t.tm_wday) / 7, 2);
+            return pad.number((t.tm_yday + 7 - t.tm_wday) / 7, 2);
         case 'W':
-            return number((t.tm_yday + 7 - (t.tm_wday + 6) % 7) / 7, 2);
+            return pad.number((t.tm_yday + 7 - (t.tm_wday + 6) % 7) / 7, 2);
         case 'u':
             return cat(t.tm_wday == 0 ? 7 : t.tm_wday);
         case 'w':
@@ -96,6 +86,28 @@ Result<std::string> convert(char c, const std::tm& t, char fill, bool flagged) {
         case 'b':
         case 'h':
             return std::string(month.substr(0, 3));
+        default:
+            return {};
+    }
+}
+
+Result<std::string> convert(char c, const std::tm& t, const Padding& pad) {
+    const int hour12 = t.tm_hour % 12 == 0 ? 12 : t.tm_hour % 12;
+    switch (c) {
+        case 'H':
+            return pad.number(t.tm_hour, 2);
+        case 'k':
+            return pad.number(t.tm_hour, 2, ' ');
+        case 'I':
+            return pad.number(hour12, 2);
+        case 'l':
+            return pad.number(hour12, 2, ' ');
+        case 'M':
+            return pad.number(t.tm_min, 2);
+        case 'S':
+            return pad.number(t.tm_sec, 2);
+        case 'f':
+            return std::string("000000");
         case 'p':
             return std::string(t.tm_hour < 12 ? "AM" : "PM");
         case 'P':
@@ -112,6 +124,8 @@ Result<std::string> convert(char c, const std::tm& t, char fill, bool flagged) {
         default:
             break;
     }
+    std::string date = date_part(c, t, pad);
+    if (!date.empty()) return date;
     return Error{ErrorCode::unsupported, "",
                  cat("the conversion '%", std::string(1, c), "' of strftime is not supported"), ""};
 }
@@ -148,10 +162,10 @@ Result<std::string> format_time(std::string_view format, const std::tm& t) {
         }
         char c = format[++at];
         const bool flagged = (c == '-' || c == '_' || c == '0') && at + 1 < format.size();
-        const char fill = c == '_' ? ' ' : c == '0' ? '0' : '\0';
+        const Padding pad{flagged, c == '_' ? ' ' : c == '0' ? '0' : '\0'};
         if (flagged) c = format[++at];
         const std::string_view expanded = expansion(c);
-        out += NIBBLE_TRY(expanded.empty() ? convert(c, t, fill, flagged) : format_time(expanded, t));
+        out += NIBBLE_TRY(expanded.empty() ? convert(c, t, pad) : format_time(expanded, t));
     }
     return out;
 }
