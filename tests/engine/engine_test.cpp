@@ -1,0 +1,294 @@
+// The engine on the bundled checkpoint: the same tokens whatever the chunks, threads and company.
+// Also: prefix reuse, cancellation, the ends of requests, exact footprint.
+#include "src/engine/engine.h"
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <numeric>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include "ggml/base/mapped_file.h"
+#include "ggml/cpu/cpu_backend.h"
+#include "src/engine/scheduler.h"
+#include "tests/golden/single_sequence.h"
+
+using namespace nibble;
+
+namespace {
+
+const std::filesystem::path root = NIBBLE_SOURCE_DIR;
+const std::filesystem::path checkpoint = root / "models/fairytale",
+                            int8 = root / "models/fairytale-int8.gguf";
+
+std::shared_ptr<Backend> cpu_backend(int threads) {
+    auto b = CpuBackend::create({threads, ""});
+    REQUIRE(b);
+    return std::move(*b);
+}
+
+std::vector<Token> some_tokens(size_t n) {
+    std::vector<Token> t(n);
+    for (size_t i = 0; i < n; ++i) t[i] = static_cast<Token>((i * 2654435761u + 17) % 4000);
+    return t;
+}
+
+struct Loaded {
+    std::shared_ptr<Backend> backend;
+    std::unique_ptr<Engine> engine;
+    explicit Loaded(EngineConfig config, int threads = 2, const std::filesystem::path& path = int8)
+        : backend(cpu_backend(threads)) {
+        Backend* const list[] = {backend.get()};
+        auto e = Engine::load(path, config, list);
+        REQUIRE_MESSAGE(e, (e ? "" : e.error().message()));
+        engine = std::make_unique<Engine>(std::move(*e));
+    }
+};
+
+Request request(std::string_view text, const Engine& e, int64_t n, uint64_t seed = 1) {
+    Request r;
+    r.prompt = e.tokenizer().encode(text);
+    r.max_tokens = n;
+    r.sampling.seed = seed;
+    r.ignore_eos = true;
+    return r;
+}
+
+struct Answer {
+    std::vector<Token> tokens;
+    std::string text;
+    Finish finish = Finish::none;
+};
+
+std::map<RequestId, Answer> run_all(Engine& e) {
+    std::map<RequestId, Answer> answers;
+    while (!e.idle()) {
+        const auto report = e.step();
+        REQUIRE_MESSAGE(report, (report ? "" : report.error().message()));
+        for (const Event& event : report->events) {
+            Answer& a = answers[event.request];
+            if (event.token >= 0) a.tokens.push_back(event.token);
+            a.text += event.text;
+            a.finish = event.finish;
+        }
+    }
+    return answers;
+}
+
+}  // namespace
+
+TEST_CASE("logits are equal to the last bit for chunks of 1, 7 and 512 and for 1, 2 and 4 threads") {
+    const std::vector<Token> tokens = some_tokens(200);
+    for (const auto& [path, type] :
+         {std::pair{checkpoint, Type::f16}, std::pair{int8, Type::f16}, std::pair{int8, Type::q8_0}}) {
+        std::vector<float> expected;
+        for (const int threads : {1, 2, 4})
+            for (const size_t chunk : {512, 7, 1}) {
+                INFO(path.string() << " threads " << threads << " chunk " << chunk);
+                auto s = SingleSequence::load(path, type, cpu_backend(threads));
+                REQUIRE(s);
+                std::span<float> logits;
+                for (size_t i = 0; i < tokens.size(); i += chunk) {
+                    auto r = s->feed(std::span(tokens).subspan(i, std::min(chunk, tokens.size() - i)));
+                    REQUIRE(r);
+                    logits = *r;
+                }
+                if (expected.empty()) expected.assign(logits.begin(), logits.end());
+                CHECK(std::memcmp(expected.data(), logits.data(), logits.size_bytes()) == 0);
+            }
+    }
+}
+
+TEST_CASE("what is in unused cache memory never matters") {
+    // A NaN behind the last token would spread if a kernel read past the sequence and masked afterwards.
+    struct Poison : ReferenceBackend {
+        std::shared_ptr<Backend> real = cpu_backend(2);
+        Result<Buffer> allocate(size_t bytes, std::string_view purpose) override {
+            auto b = real->allocate(bytes, purpose);
+            if (b) std::memset(b->data.get(), 0xFF, bytes);
+            return b;
+        }
+        bool supports(const OpDef& op, const OpArgs& a) const override { return real->supports(op, a); }
+        size_t scratch_bytes(const OpDef& op, const OpArgs& a) const override {
+            return real->scratch_bytes(op, a);
+        }
+        Result<void> run(std::span<BoundInstr> i, Observer* o) override { return real->run(i, o); }
+    };
+    const std::vector<Token> tokens = some_tokens(37);
+    auto clean = SingleSequence::load(int8, Type::f16, cpu_backend(2));
+    auto poisoned = SingleSequence::load(int8, Type::f16, std::make_shared<Poison>());
+    REQUIRE(clean);
+    REQUIRE(poisoned);
+    const auto a = clean->feed(tokens), b = poisoned->feed(tokens);
+    REQUIRE(a);
+    REQUIRE(b);
+    CHECK(std::memcmp(a->data(), b->data(), a->size_bytes()) == 0);
+}
+
+TEST_CASE("requests in one batch get the same tokens as alone") {
+    const std::vector<std::string> prompts = {
+        "Once upon a time", "The King said to his daughter,", "A",
+        "There was a fox who lived in a hole under the hill, and every morning"};
+    std::vector<Answer> alone;
+    for (const std::string& p : prompts) {
+        Loaded one({});
+        REQUIRE(one.engine->submit(request(p, *one.engine, 40)));
+        alone.push_back(run_all(*one.engine).begin()->second);
+        CHECK(alone.back().tokens.size() == 40);
+        CHECK(alone.back().finish == Finish::length);
+    }
+    for (const int32_t batch_tokens : {4, 9, 512}) {
+        EngineConfig config;
+        config.runner.max_sequences = 3;  // one waits
+        config.runner.batch_tokens = batch_tokens;
+        Loaded many(config);
+        std::vector<RequestId> ids;
+        for (const std::string& p : prompts)
+            ids.push_back(*many.engine->submit(request(p, *many.engine, 40)));
+        auto answers = run_all(*many.engine);
+        for (size_t i = 0; i < prompts.size(); ++i) {
+            CHECK(answers[ids[i]].tokens == alone[i].tokens);
+            CHECK(answers[ids[i]].text == alone[i].text);
+        }
+    }
+}
+
+TEST_CASE("a known prefix is reused and changes nothing") {
+    std::string story;
+    for (int i = 0; i < 12; ++i) story += "The old woman went into the wood to gather sticks. ";
+    EngineConfig without;
+    without.prefix_cache = false;
+    Loaded fresh(without), cached({});
+    std::vector<Answer> expected;
+    for (const uint64_t seed : {1, 2}) {
+        REQUIRE(fresh.engine->submit(request(story + "Then", *fresh.engine, 20, seed)));
+        expected.push_back(run_all(*fresh.engine).begin()->second);
+    }
+    int32_t prefilled[2] = {};
+    for (const int i : {0, 1}) {
+        REQUIRE(
+            cached.engine->submit(request(story + "Then", *cached.engine, 20, static_cast<uint64_t>(i) + 1)));
+        std::vector<Token> tokens;
+        while (!cached.engine->idle()) {
+            const auto report = cached.engine->step();
+            REQUIRE(report);
+            prefilled[i] += report->prefill_tokens;
+            for (const Event& e : report->events) tokens.push_back(e.token);
+        }
+        CHECK(tokens == expected[static_cast<size_t>(i)].tokens);
+    }
+    CHECK(prefilled[0] > 100);
+    CHECK(prefilled[1] <= 32);  // at most what does not fill a page
+}
+
+TEST_CASE("cancelling, stop strings, length 0 and a full context") {
+    EngineConfig config;
+    config.runner.ctx = 40;
+    Loaded l(config);
+    Engine& e = *l.engine;
+    const RequestId cancelled = *e.submit(request("Once upon a time", e, -1));
+    REQUIRE(e.step());
+    e.cancel(cancelled);
+    CHECK(run_all(e)[cancelled].finish == Finish::cancelled);
+
+    const RequestId full = *e.submit(request("Once upon a time", e, -1));
+    const Answer whole = run_all(e)[full];
+    CHECK(whole.finish == Finish::context);
+    CHECK(whole.tokens.size() == 36);
+
+    Request stop = request("Once upon a time", e, -1);
+    stop.stop = {whole.text.substr(12, 5)};
+    const RequestId stopped = *e.submit(stop);
+    const Answer cut = run_all(e)[stopped];
+    CHECK(cut.finish == Finish::stop);
+    CHECK(cut.text == whole.text.substr(0, whole.text.find(stop.stop[0])));
+
+    const RequestId none = *e.submit(request("Once upon a time", e, 0));
+    const Answer nothing = run_all(e)[none];
+    CHECK(nothing.finish == Finish::length);
+    CHECK(nothing.tokens.empty());
+
+    CHECK(!e.submit(request("", e, 1)));
+    Request long_one = request("x", e, 1);
+    long_one.prompt.assign(40, 5);
+    CHECK(e.submit(long_one).error().what.find("40") != std::string::npos);
+    Request outside = request("x", e, 1);
+    outside.prompt = {99999};
+    REQUIRE(e.submit(outside));
+    CHECK(!e.step());
+}
+
+TEST_CASE("the forecast is what is allocated") {
+    for (const int32_t ctx : {1, 100, 512}) {
+        EngineConfig config;
+        config.runner.ctx = ctx;
+        Loaded l(config);
+        const MemoryForecast& f = l.engine->runner().memory();
+        const DeviceFootprint& d = f.devices[0];
+        CHECK(l.engine->runner().allocated_bytes() == d.cache + d.arena + d.inputs);
+        Backend* const list[] = {l.backend.get()};
+        const auto forecast = ModelRunner::forecast(std::move(*TensorFile::open(int8)), config.runner, list);
+        REQUIRE(forecast);
+        CHECK(forecast->devices[0].total() == d.total());
+        CHECK(d.cache == (static_cast<size_t>(ctx) + 31) / 32 * 32 * f.kv_bytes_per_token);
+    }
+}
+
+TEST_CASE("layers on two devices give the same logits") {
+    const auto a = cpu_backend(1), b = cpu_backend(2);
+    Backend* const list[] = {a.get(), b.get()};
+    const std::vector<Token> tokens = some_tokens(50);
+    std::vector<float> expected;
+    for (const std::vector<int32_t>& layers :
+         {std::vector<int32_t>(6, 0), {0, 0, 0, 1, 1, 1}, {1, 0, 1, 0, 1, 0}}) {
+        EngineConfig config;
+        config.runner.placement = {layers, 0, layers.back()};
+        auto e = Engine::load(int8, config, list);
+        REQUIRE_MESSAGE(e, (e ? "" : e.error().message()));
+        Request r;
+        r.prompt = tokens;
+        r.max_tokens = 5;
+        r.sampling.temperature = 0;
+        REQUIRE(e->submit(r));
+        const auto answer = run_all(*e).begin()->second;
+        std::vector<float> ids(answer.tokens.begin(), answer.tokens.end());
+        if (expected.empty()) expected = ids;
+        CHECK(ids == expected);
+    }
+}
+
+TEST_CASE("check-nan names the layer whose weights are broken") {
+    // A copy of the model with a NaN in the norm before layer 3's feed-forward.
+    std::string bytes = *read_text_file(int8);
+    {
+        const auto file = TensorFile::open(int8);
+        const auto data = file->find("blk.3.ffn_norm.weight")->data;
+        const size_t at =
+            bytes.find(std::string_view(reinterpret_cast<const char*>(data.data()), data.size()));
+        REQUIRE(at != std::string::npos);
+        const float nan = NAN;
+        std::memcpy(bytes.data() + at + 20, &nan, sizeof nan);
+    }
+    const auto path = std::filesystem::temp_directory_path() / cat("nibble-nan-", ::getpid(), ".gguf");
+    std::ofstream(path, std::ios::binary) << bytes;
+    EngineConfig config;
+    config.check_nan = true;
+    Loaded l(config, 1, path);
+    REQUIRE(l.engine->submit(request("Once upon a time", *l.engine, 3)));
+    const auto report = l.engine->step();
+    REQUIRE(!report);
+    CHECK(report.error().what.find("blk.3.ffn_norm") != std::string::npos);
+    std::filesystem::remove(path);
+}
+
+TEST_CASE("the scheduler serves decoding first and fills with prompts in order") {
+    using W = std::vector<Work>;
+    CHECK(schedule(W{{100, false}, {1, true}, {50, false}}, {64, 8}) == std::vector<int32_t>{63, 1, 0});
+    CHECK(schedule(W{{10, false}, {1, true}, {50, false}}, {64, 8}) == std::vector<int32_t>{10, 1, 50});
+    CHECK(schedule(W{{10, false}, {1, true}, {50, false}}, {64, 2}) == std::vector<int32_t>{10, 1, 0});
+    CHECK(schedule(W{{0, true}, {5, false}}, {3, 1}) == std::vector<int32_t>{0, 3});
+    CHECK(schedule(W{}, {3, 1}).empty());
+}
