@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #include <sys/mman.h>
@@ -58,9 +59,11 @@ DeviceInfo CpuBackend::device() const {
 
 Result<Buffer> CpuBackend::allocate(size_t bytes, std::string_view purpose) {
     const size_t alignment = bytes >= huge_page ? huge_page : 64;
-    size_t padded = 0;
+    // More than the machine has is refused before asking: an overcommitting system would grant it and kill
+    // later.
+    const size_t total = physical_bytes();
     void* memory = nullptr;
-    if (checked_add(bytes, alignment, padded))
+    if (bytes <= (total > 0 ? total : std::numeric_limits<size_t>::max() / 2))
         memory = std::aligned_alloc(alignment, round_up(std::max<size_t>(bytes, 1), alignment));
     if (!memory)
         return Error{ErrorCode::out_of_memory, std::string(purpose),

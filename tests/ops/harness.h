@@ -70,7 +70,7 @@ class Operands : public CaseSink {
     Ref int_input(Builder& b, RowDim dim, int64_t cols, std::vector<int32_t> values) override {
         storage_.push_back(GuardedRows::make(Type::i32, shape_.rows(dim, 1), cols, 0));
         const Tensor t = storage_.back().tensor;
-        std::memcpy(t.data, values.data(), values.size() * sizeof(int32_t));
+        if (!values.empty()) std::memcpy(t.data, values.data(), values.size() * sizeof(int32_t));
         return remember(b.input("i", Type::i32, dim, cols, 1), t);
     }
 
