@@ -1,107 +1,48 @@
-// Chooses the search by the shape of the format and keeps the better of search and plain encoding.
-// The searches themselves are templates over the shapes, in search_shapes.inl.
+// encode_weighted: chooses the widest build of the search that the machine runs, once.
+// The bytes are the same in every build: only the width of the vectors differs.
 #include "ggml/types/search.h"
+
+#include <cstring>
 
 #include "ggml/types/list.h"
 
 namespace nibble {
-namespace {
 
+namespace search_baseline {
 constexpr int vector_floats = 4;  // what every machine has
 
+void encode_with_search(Type type, const float* x, const float* importance, std::byte* dst, size_t n);
+
+// The order matters: the lanes, the searches written in them, the rows.
+// clang-format off
 #include "ggml/types/search_lanes.inl"
 #include "ggml/types/search_shapes.inl"
+#include "ggml/types/search_rows.inl"
+// clang-format on
+}  // namespace search_baseline
 
-// The shapes, told apart by the signature of F::pack.
-template <class F>
-concept OneScale = requires(const uint8_t* q, const float* scale, typename F::Block& b) {
-    F::pack(q, scale, b);
-};
-template <class F>
-concept ListedScale = requires {
-    F::scale_code(1.0f);
-};
-template <class F>
-concept OneLine = requires(const uint8_t* q, typename F::Block& b) {
-    F::pack(q, 1.0f, 1.0f, b);
-};
-template <class F>
-concept ScaleFactors = requires {
-    F::nearest_factor(1.0f);
-};
-template <class F>
-concept PairFactors = requires(const uint8_t* q, typename F::Block& b) {
-    F::pack(q, q, q, uint16_t{}, uint16_t{}, b);
-};
-template <class F>
-concept Searchable = OneScale<F> || ListedScale<F> || OneLine<F> || ScaleFactors<F> || PairFactors<F>;
-
-template <class F>
-void search_block(const float* x, const float* w, typename F::Block& b) {
-    if constexpr (OneScale<F>)
-        encode_scale<F>(x, w, b);
-    else if constexpr (ListedScale<F>)
-        encode_listed_scale<F>(x, w, b);
-    else if constexpr (OneLine<F>)
-        encode_line<F>(x, w, b);
-    else if constexpr (ScaleFactors<F>)
-        encode_factors<F>(x, w, b);
-    else
-        encode_pairs<F>(x, w, b);
+#if defined(__x86_64__)
+namespace search_avx2 {
+void encode_with_search(Type type, const float* x, const float* importance, std::byte* dst, size_t n);
 }
-
-float mean_square(const float* x, size_t n) {
-    float sum[8] = {};
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (size_t l = 0; l < 8; ++l) sum[l] += x[i + l] * x[i + l];
-    for (; i < n; ++i) sum[0] += x[i] * x[i];
-    float total = 0;
-    for (const float s : sum) total += s;
-    return n > 0 ? total / static_cast<float>(n) : 0;
-}
-
-template <class F>
-void search_row(const float* x, const float* importance, std::byte* dst, size_t n) {
-    constexpr int len = F::block_len;
-    const float square = importance ? 0 : mean_square(x, n);
-    float computed[len], y[len];
-    for (size_t i = 0; i < n; i += len, dst += sizeof(typename F::Block)) {
-        const float* w = importance ? importance + i : computed;
-        if (!importance)
-            for (size_t j = 0; j < len; ++j) computed[j] = square + x[i + j] * x[i + j];
-        typename F::Block plain, found;
-        F::encode(x + i, plain);
-        search_block<F>(x + i, w, found);
-        F::decode(plain, y);
-        const float plain_error = weighted_error<len>(x + i, w, y);
-        F::decode(found, y);
-        // A margin for the rounding of the two sums; NaN (weights or values out of range) keeps the plain
-        // one.
-        const bool better = weighted_error<len>(x + i, w, y) < plain_error * 0.99999f;
-        std::memcpy(dst, better ? &found : &plain, sizeof plain);
-    }
-}
-
-}  // namespace
+#endif
 
 bool has_search(Type type) {
     bool found = false;
-    visit_format(type, [&]<class F>() { found = Searchable<F>; });
+    visit_format(type, [&]<class F>() { found = search_baseline::Searchable<F>; });
     return found;
 }
 
 void encode_weighted(Type type, const float* x, const float* importance, std::byte* dst, size_t n) {
-    visit_format(type, [&]<class F>() {
-        if constexpr (Searchable<F>)
-            search_row<F>(x, importance, dst, n);
-        else
-            info(type).encode(x, dst, n);
-    });
+#if defined(__x86_64__)
+    static const bool avx2 = __builtin_cpu_supports("avx2");
+    if (avx2) return search_avx2::encode_with_search(type, x, importance, dst, n);
+#endif
+    search_baseline::encode_with_search(type, x, importance, dst, n);
 }
 
 void default_importance(const float* x, float* importance, size_t n) {
-    const float square = mean_square(x, n);
+    const float square = search_baseline::mean_square(x, n);
     for (size_t i = 0; i < n; ++i) importance[i] = square + x[i] * x[i];
 }
 
