@@ -1,12 +1,15 @@
-// nibble quantize: a Hugging Face folder or a GGUF file into a GGUF file of another type.
+// nibble quantize: a Hugging Face folder or a GGUF file into a GGUF file with smaller weights.
 // The destination appears only when it is complete.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "src/model/vocab_file.h"
 #include "src/quant/convert.h"
+#include "src/text/pattern.h"
 #include "tools/options.h"
 
 namespace nibble {
@@ -14,59 +17,220 @@ namespace fs = std::filesystem;
 namespace {
 
 struct QuantizeCommand {
-    std::string source, destination, type;
+    std::string source, destination, type, importance, output_type, embedding_type;
+    std::vector<std::string> only, keep;
     int32_t threads = 0;
-    bool force = false;
+    bool force = false, dry_run = false, json = false, no_fallback = false, no_search = false;
+
     Result<int> operator()() const;
+    Result<PlanOptions> plan_options(bool tied) const;
+    void print_plan(const ConvertPlan& plan) const;
+    void print_report(const ConvertPlan& plan, const std::vector<TensorReport>& reports,
+                      double seconds) const;
 };
 
-Result<Type> type_option(const std::string& name) {
+Result<Type> writable_type(std::string_view name, std::string_view flag) {
     const auto type = find_type(name == "int8" ? "q8_0" : name);
-    if (type && info(*type).encode) return *type;
-    std::string known = "int8";
-    for (const TypeInfo& t : all_types())
-        if (t.encode && t.decode) known += cat(", ", t.name);
-    return Error{ErrorCode::invalid_argument, "--type", cat("'", name, "' cannot be written"),
-                 cat("use ", known)};
+    if (type && info(*type).encode && info(*type).decode) return *type;
+    return Error{ErrorCode::invalid_argument, std::string(flag),
+                 cat("'", name, "' is not a type that can be written"), ""};
 }
 
-Result<int> QuantizeCommand::operator()() const {
-    const Type target = NIBBLE_TRY(type_option(type));
-    if (std::error_code ec; !force && fs::exists(destination, ec))
-        return Error{ErrorCode::invalid_argument, destination, "exists already", "--force overwrites it"};
-    const auto opened = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(source))));
-    const OpenedModel& model = *opened;
-    const Vocab vocab = NIBBLE_TRY(read_vocab(model.file));
-    const ConvertPlan plan = NIBBLE_TRY(plan_conversion(model, target));
-    ThreadPool pool(threads);
-    const auto start = std::chrono::steady_clock::now();
-    const bool terminal = ::isatty(STDERR_FILENO);
-    NIBBLE_TRY(convert(model, vocab, plan, destination, pool, [&](const ConvertProgress& p) {
-        if (terminal)
-            std::fprintf(stderr, "\r\033[K%3.0f %% %.*s",
-                         100.0 * static_cast<double>(p.source_bytes_done) /
-                             static_cast<double>(std::max<uint64_t>(1, p.source_bytes)),
+// A tensor-name pattern, and the type it stands for (none: the source's).
+struct Rule {
+    Pattern pattern;
+    std::optional<Type> type;
+};
+
+Result<std::vector<Rule>> parse_rules(const std::vector<std::string>& texts, std::string_view flag) {
+    std::vector<Rule> rules;
+    for (const std::string& text : texts) {
+        const size_t equals = text.rfind('=');
+        Rule r{NIBBLE_TRY(Pattern::create(text.substr(0, equals))), {}};
+        if (equals != std::string::npos) r.type = NIBBLE_TRY(writable_type(text.substr(equals + 1), flag));
+        rules.push_back(std::move(r));
+    }
+    return rules;
+}
+
+Result<PlanOptions> QuantizeCommand::plan_options(bool tied) const {
+    PlanOptions o{NIBBLE_TRY(find_recipe(type)), !no_fallback, {}};
+    auto& types = o.recipe.types;
+    if (!output_type.empty())
+        types[static_cast<size_t>(Role::output)] = NIBBLE_TRY(writable_type(output_type, "--output-type"));
+    if (!embedding_type.empty()) {
+        const Role role = tied ? Role::output : Role::embedding;  // a tied embedding is both
+        types[static_cast<size_t>(role)] = NIBBLE_TRY(writable_type(embedding_type, "--embedding-type"));
+    }
+    const auto kept = NIBBLE_TRY(parse_rules(keep, "--keep")),
+               chosen = NIBBLE_TRY(parse_rules(only, "--only"));
+    o.override_type = [kept, chosen](const std::string& name, Type source) -> std::optional<Type> {
+        for (const Rule& r : kept)
+            if (r.pattern.matches(name)) return r.type.value_or(source);
+        if (chosen.empty()) return {};
+        for (const Rule& r : chosen)
+            if (r.pattern.matches(name)) return r.type;
+        return source;
+    };
+    return o;
+}
+
+double bits_per_weight(const ConvertPlan& plan) {
+    return 8.0 * static_cast<double>(plan.bytes) / static_cast<double>(std::max<uint64_t>(1, plan.elements));
+}
+
+double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+void QuantizeCommand::print_plan(const ConvertPlan& plan) const {
+    if (json) {
+        nlohmann::ordered_json j;
+        for (const TensorPlan& p : plan.tensors)
+            j["tensors"].push_back({{"name", p.name},
+                                    {"from", p.source->type_name()},
+                                    {"to", info(p.type).name},
+                                    {"bytes", p.bytes}});
+        j["source_bytes"] = plan.source_bytes;
+        j["bytes"] = plan.bytes;
+        j["bits_per_weight"] = bits_per_weight(plan);
+        j["substitutions"] = plan.substitutions;
+        std::printf("%s\n", j.dump(1).c_str());
+        return;
+    }
+    for (const TensorPlan& p : plan.tensors)
+        std::printf("%-44s %-6s -> %-6s %10.3f MiB\n", p.name.c_str(),
+                    std::string(p.source->type_name()).c_str(), std::string(info(p.type).name).c_str(),
+                    mib(p.bytes));
+    std::printf("%.1f MiB -> %.1f MiB, %.3f bits per weight\n", mib(plan.source_bytes), mib(plan.bytes),
+                bits_per_weight(plan));
+}
+
+void QuantizeCommand::print_report(const ConvertPlan& plan, const std::vector<TensorReport>& reports,
+                                   double seconds) const {
+    const double rate = seconds > 0 ? static_cast<double>(plan.source_bytes) / 1e9 / seconds : 0;
+    if (json) {
+        nlohmann::ordered_json j;
+        j["destination"] = destination;
+        j["type"] = type;
+        j["source_bytes"] = plan.source_bytes;
+        j["bytes"] = plan.bytes;
+        j["bits_per_weight"] = bits_per_weight(plan);
+        j["seconds"] = seconds;
+        j["gb_per_second"] = rate;
+        j["substitutions"] = plan.substitutions;
+        for (const TensorReport& r : reports)
+            j["tensors"].push_back({{"name", r.name},
+                                    {"from", info(r.from).name},
+                                    {"to", info(r.to).name},
+                                    {"relative_error", r.relative_error},
+                                    {"importance", r.weighted}});
+        std::printf("%s\n", j.dump(1).c_str());
+        return;
+    }
+    std::vector<TensorReport> worst = reports;
+    std::ranges::sort(worst, std::greater{}, &TensorReport::relative_error);
+    std::printf("%s: %.1f MiB -> %.1f MiB, %.3f bits per weight, %.2f s, %.2f GB/s of source\n",
+                destination.c_str(), mib(plan.source_bytes), mib(plan.bytes), bits_per_weight(plan), seconds,
+                rate);
+    std::printf("largest relative errors\n");
+    for (size_t i = 0; i < std::min<size_t>(5, worst.size()); ++i)
+        std::printf("  %-44s %-6s %.5f\n", worst[i].name.c_str(), std::string(info(worst[i].to).name).c_str(),
+                    worst[i].relative_error);
+}
+
+// A line that is redrawn on a terminal; in a pipe one line per tenth.
+class ProgressLine {
+  public:
+    void operator()(const ConvertProgress& p) {
+        const double share = static_cast<double>(p.source_bytes_done) /
+                             static_cast<double>(std::max<uint64_t>(1, p.source_bytes));
+        const double seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+        const double rate = seconds > 0 ? mib(p.source_bytes_done) / seconds : 0,
+                     left = share > 0 ? seconds * (1 - share) / share : 0;
+        if (terminal_) {
+            std::fprintf(stderr, "\r\033[K%3.0f %%  %5.0f MiB/s  %4.0f s left  %.*s", 100 * share, rate, left,
                          static_cast<int>(p.tensor.size()), p.tensor.data());
-    }));
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::fprintf(stderr, "%s%s: %.1f MiB -> %.1f MiB in %.2f s\n", terminal ? "\r\033[K" : "",
-                 destination.c_str(), static_cast<double>(plan.source_bytes) / (1 << 20),
-                 static_cast<double>(plan.bytes) / (1 << 20), seconds);
+            if (p.source_bytes_done == p.source_bytes) std::fprintf(stderr, "\r\033[K");
+        } else if (share >= next_) {
+            std::fprintf(stderr, "%3.0f %%  %.0f MiB/s\n", 100 * share, rate);
+            next_ += 0.1;
+        }
+    }
+
+  private:
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    bool terminal_ = ::isatty(STDERR_FILENO);
+    double next_ = 0.1;
+};
+
+Result<int> QuantizeCommand::operator()() const {
+    if (std::error_code ec; !dry_run && !force && fs::exists(destination, ec))
+        return Error{ErrorCode::invalid_argument, destination, "exists already", "--force overwrites it"};
+    const auto model = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(source))));
+    const PlanOptions options = NIBBLE_TRY(plan_options(!model->tensors.contains("output.weight")));
+    const ConvertPlan plan = NIBBLE_TRY(plan_conversion(*model, options));
+    for (const std::string& line : plan.substitutions)
+        std::fprintf(stderr, "nibble: substituted %s\n", line.c_str());
+    if (!plan.lossy_sources.empty())
+        std::fprintf(
+            stderr,
+            "nibble: warning: %zu tensors of the source are quantized already (%s, ...): their loss stays\n",
+            plan.lossy_sources.size(), plan.lossy_sources[0].c_str());
+    if (dry_run) {
+        print_plan(plan);
+        return exit_ok;
+    }
+    const Vocab vocab = NIBBLE_TRY(read_vocab(model->file));
+    Importance weights;
+    if (!importance.empty()) weights = NIBBLE_TRY(Importance::read(importance));
+    ThreadPool pool(threads);
+    ProgressLine progress;
+    ConvertOptions how;
+    how.search = !no_search;
+    how.importance = importance.empty() ? nullptr : &weights;
+    how.progress = [&](const ConvertProgress& p) { progress(p); };
+    const auto start = std::chrono::steady_clock::now();
+    const auto reports = NIBBLE_TRY(convert(*model, vocab, plan, destination, pool, how));
+    print_report(plan, reports,
+                 std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     return exit_ok;
 }
 
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<QuantizeCommand>();
+    std::string known;
+    for (const std::string_view name : recipe_names()) known += cat(known.empty() ? "" : " ", name);
     app.add_option("source", c->source, "Hugging Face folder or GGUF file")->required();
-    app.add_option("destination", c->destination, "GGUF file to write")->required();
-    app.add_option("--type", c->type, "int8, or any type by name: bf16, f16, f32, q8_0, ...")->required();
+    app.add_option("destination", c->destination, "GGUF file to write (not needed with --dry-run)");
+    app.add_option("--type", c->type, known)->required();
+    app.add_option("--importance", c->importance,
+                   "file of `nibble calibrate`: weighs errors by what the model sees");
+    app.add_option("--output-type", c->output_type, "type of the output matrix (a tied embedding is one)");
+    app.add_option("--embedding-type", c->embedding_type, "type of the token embedding");
+    const auto list = [&](std::string flag, std::vector<std::string>& to, std::string help) {
+        app.add_option(flag, to, help)
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+            ->allow_extra_args(false);
+    };
+    list("--keep", c->keep, "REGEX[=TYPE]: tensors of this name get the type, or stay as they are");
+    list("--only", c->only, "REGEX[=TYPE]: convert these tensors only; the others stay as they are");
+    app.add_flag("--no-fallback", c->no_fallback,
+                 "fail instead of substituting a type that does not fit a row");
+    app.add_flag("--no-search", c->no_search, "plain rounding: faster, more error");
+    app.add_flag("--dry-run", c->dry_run, "print what would be written, exactly, and write nothing");
+    app.add_flag("--json", c->json, "the result as JSON");
+    app.add_flag("--force", c->force, "overwrite the destination");
     app.add_option("-t,--threads", c->threads, "threads (default: one per physical core)")
         ->check(CLI::Range(1, 1024));
-    app.add_flag("--force", c->force, "overwrite the destination");
     app.footer(
-        "Examples:\n  nibble quantize models/fairytale story.gguf --type int8\n  nibble quantize big.gguf "
-        "half.gguf --type f16");
-    return [c] { return (*c)(); };
+        "Examples:\n  nibble quantize models/fairytale story.gguf --type int4\n"
+        "  nibble quantize big.gguf small.gguf --type nf4 --importance big.imatrix --keep 'attn_v=q6_k'");
+    return [c]() -> Result<int> {
+        if (!c->dry_run && c->destination.empty())
+            return Error{ErrorCode::invalid_argument, "destination", "is missing",
+                         "give the GGUF file to write"};
+        return (*c)();
+    };
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ class [[nodiscard]] Result<void> {
 
 // The one macro of the project: early return has no function form. A GCC/Clang statement expression, so it
 // can stand inside an expression:  auto file = NIBBLE_TRY(MappedFile::open(path));
+// Not inside braces after another member, Agg{make(), NIBBLE_TRY(x)}: compilers forget to destroy the first.
 #define NIBBLE_TRY(...)                                                     \
     ({                                                                      \
         auto nibble_result_ = (__VA_ARGS__);                                \

@@ -60,9 +60,8 @@ Result<void> Engine::State::make_groups() {
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::Engine(Engine&&) noexcept = default;
-Engine::~Engine() {
-    if (state_) state_->sequences.clear();  // tables give their pages back before the pools go
-}
+Engine& Engine::operator=(Engine&&) noexcept = default;
+Engine::~Engine() = default;
 
 Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig config,
                             std::span<Backend* const> backends) {

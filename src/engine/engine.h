@@ -23,6 +23,7 @@ class Engine {
     static Result<Engine> load(const std::filesystem::path& path, EngineConfig config,
                                std::span<Backend* const> backends);
     Engine(Engine&&) noexcept;
+    Engine& operator=(Engine&&) noexcept;
     ~Engine();
 
     // Errors: an empty prompt, one that does not fit the context (both numbers), bad sampling values.

@@ -62,6 +62,7 @@ class ModelRunner {
     const OpenedModel& model() const { return *model_; }
     const RunnerConfig& config() const { return config_; }  // with the defaults filled in
     const MemoryForecast& memory() const { return forecast_; }
+    const Program& program() const { return runner_->program(); }
     size_t allocated_bytes() const;  // really taken from the backends: cache, activations, inputs
     int32_t n_pages() const { return n_pages_; }  // of each KV group
 

@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <cmath>
+#include <limits>
 
 #include "ggml/base/cat.h"
 #include "ggml/file/gguf_writer.h"
+#include "ggml/types/search.h"
 #include "src/model/vocab_file.h"
 
 namespace nibble {
@@ -22,14 +24,23 @@ int64_t source_row(int64_t r, int64_t rows, int32_t heads) {
     return r - in_head + (in_head % 2) * (dim / 2) + in_head / 2;
 }
 
+// Encodes one tensor, chunk after chunk of rows.
 class TensorConverter {
   public:
-    TensorConverter(const TensorPlan& plan, GgufWriter& writer, ThreadPool& pool)
-        : plan_(plan), t_(*plan.source), writer_(writer), pool_(pool) {}
+    TensorConverter(const TensorPlan& plan, GgufWriter& writer, ThreadPool& pool,
+                    const ConvertOptions& options)
+        : plan_(plan), t_(*plan.source), writer_(writer), pool_(pool), options_(options) {}
 
-    Result<void> run() {
-        if (t_.data.empty()) return {};
-        if (t_.rows() == 1 && plan_.permuted_heads) return write_permuted_vector();
+    Result<TensorReport> run() {
+        TensorReport report{plan_.name, t_.type, plan_.type, 0, false};
+        if (t_.data.empty()) return report;
+        if (t_.rows() == 1 && plan_.permuted_heads) {
+            NIBBLE_TRY(write_permuted_vector());
+            return report;
+        }
+        if (options_.importance && t_.n_dims > 1)
+            importance_ = NIBBLE_TRY(options_.importance->weights(plan_.name, t_.cols()));
+        report.weighted = !importance_.empty() && searches();
         const int64_t cols = t_.cols(), per_chunk = std::max<int64_t>(1, chunk_bytes / (cols * 4));
         const auto out_row = static_cast<int64_t>(*row_bytes(plan_.type, cols));
         std::vector<std::byte> out;
@@ -40,28 +51,60 @@ class TensorConverter {
             if (bad_) return not_finite();
             NIBBLE_TRY(writer_.write(plan_.name, out));
         }
-        return {};
+        report.relative_error = norm_ > 0 ? std::sqrt(error_ / norm_) : 0;
+        return report;
     }
 
   private:
+    bool searches() const { return options_.search && has_search(plan_.type); }
     Error not_finite() const {
         return {ErrorCode::corrupt, t_.name, "holds a NaN or an infinity",
                 "the checkpoint is broken; it is not converted"};
     }
 
+    // Sums of one task; added up in order of the tasks, so that reports do not depend on the threads.
+    struct Sums {
+        double error = 0, norm = 0;
+    };
+
     void encode_rows(int64_t first, int64_t rows, std::span<std::byte> out) {
         const int64_t cols = t_.cols(), per_task = std::max<int64_t>(1, task_bytes / (cols * 4));
         const auto in_row = *row_bytes(t_.type, cols), out_row = *row_bytes(plan_.type, cols);
-        pool_.run((rows + per_task - 1) / per_task, [&](int64_t task, int) {
-            std::vector<float> f(static_cast<size_t>(cols));
+        std::vector<Sums> sums(static_cast<size_t>((rows + per_task - 1) / per_task));
+        pool_.run(static_cast<int64_t>(sums.size()), [&](int64_t task, int) {
+            std::vector<float> f(static_cast<size_t>(cols)), weights;
             for (int64_t r = task * per_task; r < std::min(rows, (task + 1) * per_task); ++r) {
                 const int64_t from = source_row(first + r, t_.rows(), plan_.permuted_heads);
                 info(t_.type).decode(t_.data.data() + static_cast<size_t>(from) * in_row, f.data(), f.size());
-                for (const float x : f)
-                    if (!std::isfinite(x)) bad_ = true;
-                info(plan_.type).encode(f.data(), out.data() + static_cast<size_t>(r) * out_row, f.size());
+                bool finite = true;
+                for (const float x : f) finite &= std::fabs(x) <= std::numeric_limits<float>::max();
+                if (!finite) bad_ = true;
+                std::byte* to = out.data() + static_cast<size_t>(r) * out_row;
+                encode(f, weights, to);
+                if ((first + r) % 8 == 0) measure(f, to, sums[static_cast<size_t>(task)]);
             }
         });
+        for (const Sums& s : sums) error_ += s.error, norm_ += s.norm;
+    }
+
+    void encode(const std::vector<float>& f, std::vector<float>& weights, std::byte* to) const {
+        if (!searches()) return info(plan_.type).encode(f.data(), to, f.size());
+        if (importance_.empty()) return encode_weighted(plan_.type, f.data(), nullptr, to, f.size());
+        // What a column's activations weigh, times what the format's default gives the weight itself.
+        weights.resize(f.size());
+        default_importance(f.data(), weights.data(), f.size());
+        for (size_t i = 0; i < f.size(); ++i) weights[i] = importance_[i] * std::sqrt(weights[i]);
+        encode_weighted(plan_.type, f.data(), weights.data(), to, f.size());
+    }
+
+    void measure(const std::vector<float>& f, const std::byte* encoded, Sums& sums) const {
+        std::vector<float> back(f.size());
+        info(plan_.type).decode(encoded, back.data(), back.size());
+        for (size_t i = 0; i < f.size(); ++i) {
+            const double d = static_cast<double>(f[i]) - static_cast<double>(back[i]);
+            sums.error += d * d;
+            sums.norm += static_cast<double>(f[i]) * static_cast<double>(f[i]);
+        }
     }
 
     Result<void> write_permuted_vector() {
@@ -77,7 +120,10 @@ class TensorConverter {
     const TensorInfo& t_;
     GgufWriter& writer_;
     ThreadPool& pool_;
+    const ConvertOptions& options_;
+    std::vector<float> importance_;
     std::atomic<bool> bad_ = false;
+    double error_ = 0, norm_ = 0;
 };
 
 // A GGUF source keeps all its keys; a folder gets those that its architecture and tokenizer state.
@@ -104,29 +150,45 @@ Result<void> write_metadata(const OpenedModel& model, const Vocab& vocab, Metada
 
 }  // namespace
 
-Result<void> convert(const OpenedModel& model, const Vocab& vocab, const ConvertPlan& plan,
-                     const std::filesystem::path& destination, ThreadPool& pool,
-                     const std::function<void(const ConvertProgress&)>& progress) {
+// Types that only this program knows: other readers stop at the id, and the key says why.
+void describe_private_types(const ConvertPlan& plan, Metadata& out) {
+    for (const TensorPlan& p : plan.tensors)
+        if (p.type == Type::nf4 || p.type == Type::nf4_dq) {
+            out.set("nibble.nf4.codebook", std::string("bitsandbytes"));
+            out.set("nibble.nf4.block_length", uint32_t{64});
+            out.set(
+                "nibble.nf4.layout",
+                std::string("1004: f16 absmax, 32 bytes of codes; 1005: f16 d, 4 signed bytes, 128 bytes"));
+            return;
+        }
+}
+
+Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab& vocab,
+                                          const ConvertPlan& plan, const std::filesystem::path& destination,
+                                          ThreadPool& pool, const ConvertOptions& options) {
     GgufWriter writer = NIBBLE_TRY(GgufWriter::create(destination));
     NIBBLE_TRY(write_metadata(model, vocab, writer.metadata()));
+    describe_private_types(plan, writer.metadata());
     constexpr std::string_view factors_name = "rope_freqs.weight";
     const auto n_factors = static_cast<int64_t>(plan.rope_factors.size());
     if (n_factors) NIBBLE_TRY(writer.declare(factors_name, Type::f32, {&n_factors, 1}));
-    for (const TensorPlan& p : plan.tensors)
-        NIBBLE_TRY(writer.declare(
-            p.name, p.type,
-            std::span(p.source->ne).first(static_cast<size_t>(std::max(1, p.source->n_dims)))));
+    for (const TensorPlan& p : plan.tensors) {
+        const auto n_dims = static_cast<size_t>(std::max(1, p.source->n_dims));
+        NIBBLE_TRY(writer.declare(p.name, p.type, std::span(p.source->ne).first(n_dims)));
+    }
     NIBBLE_TRY(writer.begin());
     if (n_factors) NIBBLE_TRY(writer.write(factors_name, std::as_bytes(std::span(plan.rope_factors))));
     ConvertProgress done{{}, 0, plan.source_bytes};
+    std::vector<TensorReport> reports;
     for (const TensorPlan& p : plan.tensors) {
         done.tensor = p.name;
-        if (progress) progress(done);
-        NIBBLE_TRY(TensorConverter(p, writer, pool).run());
+        if (options.progress) options.progress(done);
+        reports.push_back(NIBBLE_TRY(TensorConverter(p, writer, pool, options).run()));
         done.source_bytes_done += p.source->data.size();
     }
-    if (progress) progress(done);
-    return writer.finish();
+    if (options.progress) options.progress(done);
+    NIBBLE_TRY(writer.finish());
+    return reports;
 }
 
 }  // namespace nibble

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "ggml/base/thread_pool.h"
+#include "src/quant/importance.h"
 #include "src/quant/plan.h"
 #include "src/text/vocab.h"
 
@@ -16,10 +17,24 @@ struct ConvertProgress {
     uint64_t source_bytes_done = 0, source_bytes = 0;
 };
 
-// Writes the plan. Memory beside the mapped source: one chunk of about 32 MiB, whatever the model's size.
-// A NaN or infinity in the source is an Error with the tensor's name.
-Result<void> convert(const OpenedModel& model, const Vocab& vocab, const ConvertPlan& plan,
-                     const std::filesystem::path& destination, ThreadPool& pool,
-                     const std::function<void(const ConvertProgress&)>& progress = {});
+struct TensorReport {
+    std::string name;
+    Type from = Type::f32, to = Type::f32;
+    double relative_error = 0;  // root of sum (x - x')^2 / sum x^2, over every eighth row
+    bool weighted = false;      // an importance was used
+};
+
+struct ConvertOptions {
+    // Block scales by search (ggml/types/search.h) instead of plain rounding, for types that have one.
+    bool search = true;
+    const Importance* importance = nullptr;  // weighs the search; may be null
+    std::function<void(const ConvertProgress&)> progress;
+};
+
+// Writes the plan. Memory beside the mapped source: a chunk of about 32 MiB as f32 and its encoding, whatever
+// the model's size. A NaN or infinity in the source is an Error with the tensor's name.
+Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab& vocab,
+                                          const ConvertPlan& plan, const std::filesystem::path& destination,
+                                          ThreadPool& pool, const ConvertOptions& options = {});
 
 }  // namespace nibble

@@ -1,11 +1,13 @@
-// ConvertPlan: what a conversion will write, tensor by tensor, before a byte is read.
-// Exact sizes, so that a dry run can print them.
+// ConvertPlan: what a conversion will write, tensor by tensor, before a byte of weights is read.
+// Exact sizes, so that a dry run can print them; every substitution of a type is listed.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "src/model/architecture.h"
+#include "src/quant/recipe.h"
 
 namespace nibble {
 
@@ -19,13 +21,20 @@ struct TensorPlan {
 
 struct ConvertPlan {
     std::vector<TensorPlan> tensors;
-    std::vector<float> rope_factors;  // written as rope_freqs.weight when not empty
-    uint64_t source_bytes = 0;
-    uint64_t bytes = 0;
+    std::vector<float> rope_factors;         // written as rope_freqs.weight when not empty
+    std::vector<std::string> substitutions;  // "blk.0.ffn_down.weight: rows of 896: q4_k -> iq4_nl"
+    std::vector<std::string> lossy_sources;  // tensors that are quantized already
+    uint64_t source_bytes = 0, bytes = 0, elements = 0;
 };
 
-// `matrix_type` is for two-dimensional weights; vectors become f32. An Error when rows do not divide into
-// blocks of the type.
-Result<ConvertPlan> plan_conversion(const OpenedModel& model, Type matrix_type);
+struct PlanOptions {
+    Recipe recipe;
+    bool allow_fallback = true;
+    // The type of one tensor by name, or nothing to follow the recipe; overrides everything but vectors.
+    std::function<std::optional<Type>(const std::string& name, Type source)> override_type;
+};
+
+// Vectors become f32. Errors: a tensor that cannot be read; a substitution when none is allowed.
+Result<ConvertPlan> plan_conversion(const OpenedModel& model, const PlanOptions& options);
 
 }  // namespace nibble

@@ -6,6 +6,7 @@
 #include <pcre2.h>
 
 #include "ggml/base/cat.h"
+#include "src/text/pcre.h"
 
 namespace nibble {
 namespace {
@@ -59,7 +60,7 @@ const std::vector<Kind>& kinds() {
 }  // namespace
 
 struct Splitter::Pass {
-    std::unique_ptr<pcre2_code, void (*)(pcre2_code*)> code{nullptr, pcre2_code_free};
+    std::shared_ptr<pcre2_code> code;
 
     // Appends the pieces of `text`: matches, and what lies between them.
     void split(std::string_view text, pcre2_match_data* data, pcre2_match_context* context,
@@ -95,22 +96,8 @@ Result<std::vector<std::string>> split_regexes(std::string_view pre) {
 
 Result<Splitter> Splitter::create(std::span<const std::string> regexes) {
     Splitter s;
-    for (const std::string& regex : regexes) {
-        int error = 0;
-        PCRE2_SIZE at = 0;
-        auto pass = std::make_shared<Pass>();
-        pass->code.reset(pcre2_compile(
-            reinterpret_cast<PCRE2_SPTR>(regex.data()), regex.size(),
-            PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr));
-        if (!pass->code) {
-            char message[128] = {};
-            pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
-            return Error{ErrorCode::unsupported, "split regex",
-                         cat(message, " at character ", at, " of '", regex, "'"), ""};
-        }
-        pcre2_jit_compile(pass->code.get(), PCRE2_JIT_COMPLETE);  // without JIT it is slower and the same
-        s.passes_.push_back(std::move(pass));
-    }
+    for (const std::string& regex : regexes)
+        s.passes_.push_back(std::make_shared<Pass>(Pass{NIBBLE_TRY(compile_regex(regex, "split regex"))}));
     return s;
 }
 

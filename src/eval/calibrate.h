@@ -1,0 +1,26 @@
+// Calibration: runs a text through a model and adds up the squares of what each weight matrix is multiplied
+// by. The result weighs quantization errors (src/quant/importance.h).
+#pragma once
+
+#include <map>
+
+#include "src/eval/scorer.h"
+#include "src/quant/importance.h"
+
+namespace nibble {
+
+// Watches every matmul; activations are read as f32 in host memory.
+class ImportanceObserver : public Observer {
+  public:
+    void before(const BoundInstr& b) override;
+    Result<void> finish(const Program& program, Importance& out) const;
+
+  private:
+    struct Sums {
+        std::vector<double> squares;
+        double rows = 0;
+    };
+    std::map<const Instr*, Sums> sums_;  // by instruction: its weights are named in the program
+};
+
+}  // namespace nibble

@@ -1,0 +1,41 @@
+// Windows of a text and their logits.
+// The scorer owns the whole cache: window after window starts at position 0 of page 0.
+#include "src/eval/scorer.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace nibble {
+
+std::vector<Window> cut_windows(std::span<const Token> text, size_t ctx, size_t stride,
+                                std::optional<Token> bos) {
+    std::vector<Window> windows;
+    for (size_t begin = 0; begin + ctx <= text.size(); begin += stride) {
+        Window w;
+        w.tokens.assign(text.begin() + static_cast<int64_t>(begin),
+                        text.begin() + static_cast<int64_t>(begin + ctx));
+        if (bos) w.tokens[0] = *bos;
+        w.first_scored = begin == 0 ? 1 : std::max<size_t>(1, ctx - stride);
+        windows.push_back(std::move(w));
+    }
+    return windows;
+}
+
+Scorer::Scorer(Engine& engine) : engine_(&engine), pages_(static_cast<size_t>(engine.runner().n_pages())) {
+    std::iota(pages_.begin(), pages_.end(), 0);
+}
+
+Result<std::span<float>> Scorer::logits(const Window& window, Observer* observer) {
+    Batch b;
+    b.tokens = window.tokens;
+    b.positions.resize(window.tokens.size());
+    std::iota(b.positions.begin(), b.positions.end(), 0);
+    b.sequences = {{0, static_cast<int32_t>(window.tokens.size())}};
+    b.out_rows = b.positions;
+    const size_t groups = engine_->spec().kv_groups.size();
+    b.slots.assign(groups, b.positions);
+    b.pages.assign(groups, {pages_});
+    return engine_->runner().run(b, observer);
+}
+
+}  // namespace nibble

@@ -1,0 +1,30 @@
+// Importance: the mean square of the activations that meet each column of a matrix, per tensor.
+// Stored as a GGUF file of general.type "imatrix", the layout that other GGUF tools read and write too.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ggml/base/result.h"
+
+namespace nibble {
+
+struct Importance {
+    struct Entry {
+        std::vector<float> sums;  // of squares, per column
+        float count = 0;          // of activation rows
+    };
+    std::map<std::string, Entry> tensors;  // by canonical weight name
+    std::string dataset;
+    uint32_t chunks = 0, chunk_tokens = 0;
+
+    static Result<Importance> read(const std::filesystem::path& path);
+    Result<void> write(const std::filesystem::path& path) const;
+
+    // Mean squares per column, or empty when this tensor was not seen. An Error when the width differs.
+    Result<std::vector<float>> weights(const std::string& tensor, int64_t cols) const;
+};
+
+}  // namespace nibble

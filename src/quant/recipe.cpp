@@ -1,0 +1,83 @@
+// The table of recipes. Extra bits go where a measured mean KL falls most per byte (docs/performance.md).
+// Fallbacks are a chain per type: the first whose blocks divide the row.
+#include "src/quant/recipe.h"
+
+#include <algorithm>
+
+#include "ggml/base/cat.h"
+
+namespace nibble {
+namespace {
+
+using enum Type;
+
+//                                                   embedding output attn_q attn_k attn_v attn_o ffn_in
+//                                                   ffn_down other
+constexpr Recipe table[] = {
+    {"int8",
+     "8 bits, blocks of 32: as good as the source",
+     {q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0}},
+    {"int4",
+     "4 bits, more where it pays: what most should use",
+     {q4_k, q6_k, q4_k, q4_k, q6_k, q4_k, q4_k, q5_k, q4_k}},
+    {"nf4", "4-bit NormalFloat, blocks of 64 (QLoRA)", {nf4, q6_k, nf4, nf4, nf4, nf4, nf4, nf4, nf4}},
+    {"nf4-dq",
+     "nf4 with scales quantized to 8 bits",
+     {nf4_dq, q6_k, nf4_dq, nf4_dq, nf4_dq, nf4_dq, nf4_dq, nf4_dq, nf4_dq}},
+};
+
+struct Fallback {
+    Type from, to;
+};
+constexpr Fallback fallbacks[] = {{q4_k, iq4_nl}, {q5_k, q5_0},     {q6_k, q5_1},    {q3_k, iq4_nl},
+                                  {q2_k, iq4_nl}, {iq4_xs, iq4_nl}, {nf4_dq, nf4},   {nf4, iq4_nl},
+                                  {nvfp4, mxfp4}, {tq1_0, iq4_nl},  {tq2_0, iq4_nl}, {q1_0, iq4_nl},
+                                  {q2_0, iq4_nl}, {q8_k, q8_0}};
+
+}  // namespace
+
+Role role_of(std::string_view name, bool tied) {
+    const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+    if (name == "token_embd.weight") return tied ? Role::output : Role::embedding;
+    if (name == "output.weight") return Role::output;
+    if (has(".attn_q.")) return Role::attn_q;
+    if (has(".attn_k.")) return Role::attn_k;
+    if (has(".attn_v.") || has(".attn_qkv.")) return Role::attn_v;
+    if (has(".attn_output.")) return Role::attn_output;
+    if (has(".ffn_down")) return Role::ffn_down;
+    if (has(".ffn_gate") || has(".ffn_up")) return Role::ffn_in;
+    return Role::other;
+}
+
+std::vector<std::string_view> recipe_names() {
+    std::vector<std::string_view> names;
+    for (const Recipe& r : table) names.push_back(r.name);
+    for (const TypeInfo& t : all_types())
+        if (t.encode && t.decode && std::ranges::find(names, t.name) == names.end()) names.push_back(t.name);
+    return names;
+}
+
+Result<Recipe> find_recipe(std::string_view name) {
+    for (const Recipe& r : table)
+        if (r.name == name) return r;
+    const auto type = find_type(name);
+    if (type && info(*type).encode && info(*type).decode) {
+        Recipe r{info(*type).name, "one type for every matrix", {}};
+        std::ranges::fill(r.types, *type);
+        return r;
+    }
+    std::string known;
+    for (const std::string_view n : recipe_names()) known += cat(known.empty() ? "" : ", ", n);
+    return Error{ErrorCode::invalid_argument, "--type", cat("'", name, "' cannot be written"),
+                 cat("use ", known)};
+}
+
+Type fitting_type(Type wanted, int64_t cols) {
+    while (!row_bytes(wanted, cols)) {
+        const auto* next = std::ranges::find(fallbacks, wanted, &Fallback::from);
+        wanted = next == std::end(fallbacks) ? f16 : next->to;
+    }
+    return wanted;
+}
+
+}  // namespace nibble

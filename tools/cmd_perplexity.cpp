@@ -1,0 +1,127 @@
+// nibble perplexity: how well a model predicts a text, and how far it is from another model's predictions.
+// The numbers by which quantizations are compared.
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "ggml/base/mapped_file.h"
+#include "src/eval/perplexity.h"
+#include "tools/options.h"
+
+namespace nibble {
+namespace {
+
+struct PerplexityCommand {
+    ModelOption model;
+    RunOptions options;
+    std::string file, base;
+    int32_t stride = 0, windows = 0;
+    bool json = false;
+    Result<int> operator()() const;
+    void print(const PerplexityResult& r, double seconds, size_t n_windows, int32_t ctx) const;
+};
+
+void PerplexityCommand::print(const PerplexityResult& r, double seconds, size_t n_windows,
+                              int32_t ctx) const {
+    const double error = r.stderr_nll * r.perplexity,
+                 rate = seconds > 0 ? static_cast<double>(n_windows) * ctx / seconds : 0;
+    if (json) {
+        nlohmann::ordered_json j = {
+            {"perplexity", r.perplexity}, {"stderr", error}, {"mean_nll", r.mean_nll},   {"tokens", r.tokens},
+            {"windows", n_windows},       {"ctx", ctx},      {"tokens_per_second", rate}};
+        if (r.has_base)
+            j["base"] = {{"perplexity", r.base_perplexity},
+                         {"mean_kl", r.mean_kl},
+                         {"stderr_kl", r.stderr_kl},
+                         {"kl_median", r.kl_median},
+                         {"kl_p90", r.kl_p90},
+                         {"kl_p99", r.kl_p99},
+                         {"kl_max", r.kl_max},
+                         {"top1_agreement", r.top1_agreement}};
+        std::printf("%s\n", j.dump(1).c_str());
+        return;
+    }
+    std::printf("perplexity %.4f +- %.4f over %zu tokens in %zu windows of %d, %.0f tokens/s\n", r.perplexity,
+                error, r.tokens, n_windows, ctx, rate);
+    if (!r.has_base) return;
+    std::printf("base perplexity %.4f, ratio %.5f\n", r.base_perplexity, r.perplexity / r.base_perplexity);
+    std::printf("KL divergence mean %.6f +- %.6f, median %.6f, 90 %% %.6f, 99 %% %.6f, max %.6f\n", r.mean_kl,
+                r.stderr_kl, r.kl_median, r.kl_p90, r.kl_p99, r.kl_max);
+    std::printf("top-1 agreement %.3f %%\n", 100 * r.top1_agreement);
+}
+
+Result<int> PerplexityCommand::operator()() const {
+    const std::string text = NIBBLE_TRY(read_text_file(file));
+    const auto backends = NIBBLE_TRY(options.backends());
+    const auto list = pointers(backends);
+    EngineConfig config = NIBBLE_TRY(options.config());
+    if (config.runner.ctx == 0) config.runner.ctx = 512;
+    config.runner.batch_tokens = config.runner.max_outputs = config.runner.ctx;
+    Engine engine = NIBBLE_TRY(Engine::load(NIBBLE_TRY(model.path()), config, list));
+    std::optional<Engine> reference;
+    if (!base.empty()) {
+        reference = NIBBLE_TRY(Engine::load(base, config, list));
+        if (reference->spec().n_vocab != engine.spec().n_vocab)
+            return Error{ErrorCode::invalid_argument, "--base", "has another vocabulary",
+                         "give the model it was made from"};
+    }
+    const auto ctx = static_cast<size_t>(config.runner.ctx),
+               step = stride ? static_cast<size_t>(stride) : ctx;
+    if (step > ctx)
+        return Error{ErrorCode::invalid_argument, "--stride",
+                     cat(step, " is longer than the window of ", ctx), ""};
+    const Vocab& vocab = engine.tokenizer().vocab();
+    const auto tokens = engine.tokenizer().encode(text, {false, false});
+    auto cut = cut_windows(tokens, ctx, step, vocab.add_bos ? vocab.bos : std::nullopt);
+    if (windows && cut.size() > static_cast<size_t>(windows)) cut.resize(static_cast<size_t>(windows));
+    if (cut.empty())
+        return Error{ErrorCode::invalid_argument, file,
+                     cat("has ", tokens.size(), " tokens, a window needs ", ctx),
+                     "give a longer text or a smaller --ctx"};
+    ThreadPool pool(options.threads);
+    PerplexityMeter meter(pool);
+    Scorer scorer(engine);
+    std::optional<Scorer> base_scorer;
+    if (reference) base_scorer.emplace(*reference);
+    const auto start = std::chrono::steady_clock::now();
+    const auto elapsed = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    for (size_t i = 0; i < cut.size(); ++i) {
+        std::span<float> base_logits;
+        if (base_scorer) base_logits = NIBBLE_TRY(base_scorer->logits(cut[i]));
+        const auto logits = NIBBLE_TRY(scorer.logits(cut[i]));
+        NIBBLE_TRY(meter.add(cut[i], logits, base_logits, static_cast<size_t>(engine.spec().n_vocab)));
+        if (::isatty(STDERR_FILENO))
+            std::fprintf(stderr, "\r\033[K%zu/%zu  %.4f%s", i + 1, cut.size(), meter.result().perplexity,
+                         i + 1 == cut.size() ? "\r\033[K" : "");
+    }
+    print(meter.result(), elapsed(), cut.size(), config.runner.ctx);
+    return exit_ok;
+}
+
+std::function<Result<int>()> setup(CLI::App& app) {
+    auto c = std::make_shared<PerplexityCommand>();
+    c->model.add(app);
+    app.add_option("-f,--file", c->file, "the text")->required();
+    app.add_option("--base", c->base, "compare with this model: KL divergence and top-1 agreement");
+    app.add_option("--stride", c->stride, "tokens between the starts of windows (default: the window, --ctx)")
+        ->check(CLI::Range(1, 1 << 30));
+    app.add_option("--windows", c->windows, "at most this many windows")->check(CLI::Range(1, 1 << 30));
+    app.add_flag("--json", c->json, "the result as JSON");
+    c->options.add(app);
+    app.footer(
+        "Examples:\n  nibble perplexity -m model.gguf -f text.txt --ctx 512\n"
+        "  nibble perplexity -m int4.gguf --base bf16.gguf -f text.txt --json");
+    return [c] { return (*c)(); };
+}
+
+}  // namespace
+
+extern const Command perplexity_command;
+const Command perplexity_command{"perplexity", "Measure a model on a text, alone or against another", setup};
+
+}  // namespace nibble
