@@ -55,7 +55,8 @@ void for_each_conversation(Visit visit) {
         const auto text = read_text_file(folder / "expected.json");
         REQUIRE(text.ok());
         const Json golden = Json::parse(*text);
-        for (const auto& [file, conversations] : golden.at("files").items()) {
+        for (const auto& [key, conversations] : golden.at("files").items()) {
+            const std::string file = key;
             CAPTURE(file);
             const auto source = read_text_file(folder / file);
             REQUIRE(source.ok());

@@ -40,7 +40,7 @@ Result<Value> list_append(Call& c) {
     List* list = NIBBLE_TRY(own_list(c));
     NIBBLE_TRY(can_hold(c, *c.arg(0)));
     NIBBLE_TRY(c.budget.append(*list, *c.arg(0)));
-    return Value(None{});
+    return no_value();
 }
 
 Result<Value> list_extend(Call& c) {
@@ -49,7 +49,7 @@ Result<Value> list_extend(Call& c) {
         NIBBLE_TRY(can_hold(c, item));
         NIBBLE_TRY(c.budget.append(*list, std::move(item)));
     }
-    return Value(None{});
+    return no_value();
 }
 
 Result<Value> list_insert(Call& c) {
@@ -62,7 +62,7 @@ Result<Value> list_insert(Call& c) {
     if (!c.budget.spend(list->items.size() / 8)) return c.budget.exhausted();
     NIBBLE_TRY(c.budget.append(*list, *c.arg(1)));
     std::rotate(list->items.begin() + at, list->items.end() - 1, list->items.end());
-    return Value(None{});
+    return no_value();
 }
 
 Result<Value> list_pop(Call& c) {
@@ -139,7 +139,7 @@ Result<Value> dict_update(Call& c) {
         NIBBLE_TRY(can_hold(c, value));
         NIBBLE_TRY(c.budget.set(*dict, make_text(name), value));
     }
-    return Value(None{});
+    return no_value();
 }
 
 Result<Value> dict_setdefault(Call& c) {
@@ -196,8 +196,7 @@ Result<Value> cycler_next(Call& c) {
 
 Result<Value> cycler_reset(Call& c) {
     static_cast<Cycler&>(*c.self.object()).at = 0;
-    Value nothing = None{};
-    return nothing;
+    return no_value();
 }
 
 constexpr Builtin tuple_rows[] = {{"index", list_index, {"value"}, 1}, {"count", list_count, {"value"}, 1}};

@@ -356,7 +356,9 @@ Result<std::unique_ptr<CallArguments>> Parser::call_arguments() {
             }
             skip();
             skip();
-            args->named.push_back({std::move(name), NIBBLE_TRY(expression())});
+            // Not in braces with the name: an early return would leave that half-built object behind.
+            ExprPtr value = NIBBLE_TRY(expression());
+            args->named.push_back({std::move(name), std::move(value)});
         } else {
             if (args->star || args->double_star || !args->named.empty()) {
                 return error("a positional argument after a named one");

@@ -140,10 +140,12 @@ Result<void> Parser::if_chain(Stmt& s) {
         branch.body = NIBBLE_TRY(block({"elif", "else", "endif"}));
         s.branches.push_back(std::move(branch));
         if (accept_word("elif")) continue;
-        if (accept_word("else"))
-            s.branches.push_back({nullptr, NIBBLE_TRY(block_until("endif"))});
-        else
+        if (accept_word("else")) {
+            Block body = NIBBLE_TRY(block_until("endif"));
+            s.branches.push_back({nullptr, std::move(body)});
+        } else {
             skip();
+        }
         break;
     }
     optional_ = outer;

@@ -155,6 +155,8 @@ void mark_held(const Value& v) {
     if (Dict* d = v.dict()) d->held = true;
 }
 
+Value no_value() { return None{}; }
+
 Value make_text(std::string bytes, bool untrusted) { return make_text(Text(std::move(bytes), untrusted)); }
 // Created mutable, so that `extend` in the evaluator may append in place while it is the only owner.
 Value make_text(Text text) { return TextRef(std::make_shared<Text>(std::move(text))); }

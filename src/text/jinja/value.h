@@ -122,6 +122,7 @@ bool is_hashable(const Value& v);
 Extent extent(const Value& v);
 void mark_held(const Value& v);
 
+Value no_value();  // None, what a method without a result returns
 Value make_text(std::string bytes, bool untrusted = false);
 Value make_text(Text text);
 
