@@ -17,7 +17,7 @@ struct Limits {
     uint64_t steps = 50'000'000;         // evaluated nodes and visited elements
     uint64_t bytes = uint64_t{1} << 30;  // allocated for values, over the whole rendering
     size_t output = size_t{64} << 20;    // bytes of the rendering
-    uint32_t recursion = 400;            // nested statements, expressions and macro calls
+    uint32_t recursion = 400;            // nested statements, expressions, calls: 1 MiB of stack is enough
     uint32_t nesting = 100;              // of lists in lists
     uint32_t weight = 4'000'000;         // values in one list or dict, written out in full
 };
