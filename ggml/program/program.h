@@ -101,8 +101,8 @@ class Builder {
     Ref input(std::string name, Type type, RowDim dim, int64_t cols, int64_t fixed_rows = 0);
     Ref weight(const Tensor& tensor, std::string name);  // absent when the tensor is
     Ref cache(const Tensor& tensor, std::string name);   // without memory: for a footprint, not for running
-    Ref columns(Ref x, int64_t first, int64_t count);  // a view; `first` and `count` whole blocks
-    void mark_output(Ref x, std::string name);         // keeps a temp readable after the step
+    Ref columns(Ref x, int64_t first, int64_t count);    // a view; `first` and `count` whole blocks
+    void mark_output(Ref x, std::string name);           // keeps a temp readable after the step
 
     // Layer and label that the following instructions carry.
     void at(int32_t layer, std::string label = {}) { layer_ = layer, label_ = std::move(label); }

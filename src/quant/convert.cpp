@@ -72,7 +72,7 @@ class TensorConverter {
         const auto in_row = *row_bytes(t_.type, cols), out_row = *row_bytes(plan_.type, cols);
         std::vector<Sums> sums(static_cast<size_t>((rows + per_task - 1) / per_task));
         pool_.run(static_cast<int64_t>(sums.size()), [&](int64_t task, int) {
-            std::vector<float> f(static_cast<size_t>(cols)), weights;
+            std::vector<float> f(static_cast<size_t>(cols));
             for (int64_t r = task * per_task; r < std::min(rows, (task + 1) * per_task); ++r) {
                 const int64_t from = source_row(first + r, t_.rows(), plan_.permuted_heads);
                 info(t_.type).decode(t_.data.data() + static_cast<size_t>(from) * in_row, f.data(), f.size());
@@ -80,21 +80,17 @@ class TensorConverter {
                 for (const float x : f) finite &= std::fabs(x) <= std::numeric_limits<float>::max();
                 if (!finite) bad_ = true;
                 std::byte* to = out.data() + static_cast<size_t>(r) * out_row;
-                encode(f, weights, to);
+                encode(f, to);
                 if ((first + r) % 8 == 0) measure(f, to, sums[static_cast<size_t>(task)]);
             }
         });
         for (const Sums& s : sums) error_ += s.error, norm_ += s.norm;
     }
 
-    void encode(const std::vector<float>& f, std::vector<float>& weights, std::byte* to) const {
+    void encode(const std::vector<float>& f, std::byte* to) const {
         if (!searches()) return info(plan_.type).encode(f.data(), to, f.size());
-        if (importance_.empty()) return encode_weighted(plan_.type, f.data(), nullptr, to, f.size());
-        // What a column's activations weigh, times what the format's default gives the weight itself.
-        weights.resize(f.size());
-        default_importance(f.data(), weights.data(), f.size());
-        for (size_t i = 0; i < f.size(); ++i) weights[i] = importance_[i] * std::sqrt(weights[i]);
-        encode_weighted(plan_.type, f.data(), weights.data(), to, f.size());
+        encode_weighted(plan_.type, f.data(), importance_.empty() ? nullptr : importance_.data(), to,
+                        f.size());
     }
 
     void measure(const std::vector<float>& f, const std::byte* encoded, Sums& sums) const {

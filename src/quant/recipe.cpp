@@ -11,15 +11,15 @@ namespace {
 
 using enum Type;
 
-//                                                   embedding output attn_q attn_k attn_v attn_o ffn_in
-//                                                   ffn_down other
+// Types in the order of Role: embedding, output, attn_q, attn_k, attn_v, attn_output, ffn_in, ffn_down,
+// other.
 constexpr Recipe table[] = {
     {"int8",
      "8 bits, blocks of 32: as good as the source",
      {q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0, q8_0}},
     {"int4",
      "4 bits, more where it pays: what most should use",
-     {q4_k, q6_k, q4_k, q4_k, q6_k, q4_k, q4_k, q5_k, q4_k}},
+     {q4_k, q6_k, q4_k, q5_k, q6_k, q4_k, q4_k, q4_k, q4_k}},
     {"nf4", "4-bit NormalFloat, blocks of 64 (QLoRA)", {nf4, q6_k, nf4, nf4, nf4, nf4, nf4, nf4, nf4}},
     {"nf4-dq",
      "nf4 with scales quantized to 8 bits",
@@ -41,8 +41,8 @@ Role role_of(std::string_view name, bool tied) {
     if (name == "token_embd.weight") return tied ? Role::output : Role::embedding;
     if (name == "output.weight") return Role::output;
     if (has(".attn_q.")) return Role::attn_q;
-    if (has(".attn_k.")) return Role::attn_k;
-    if (has(".attn_v.") || has(".attn_qkv.")) return Role::attn_v;
+    if (has(".attn_k.") || has(".attn_qkv.")) return Role::attn_k;
+    if (has(".attn_v.")) return Role::attn_v;
     if (has(".attn_output.")) return Role::attn_output;
     if (has(".ffn_down")) return Role::ffn_down;
     if (has(".ffn_gate") || has(".ffn_up")) return Role::ffn_in;

@@ -1,10 +1,9 @@
 // Tokenizers of well-known models against expected ids, and the bundled one against its reference.
 // gpt-2 and phi-3 are in the repository; more are read from $NIBBLE_TEST_DATA/tokenizers when it is set.
-#include <doctest/doctest.h>
-
 #include <cstdlib>
 #include <filesystem>
 
+#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "ggml/base/cat.h"
@@ -46,7 +45,8 @@ TEST_CASE("expected ids of known vocabularies, and their text back") {
         INFO(name);
         const fs::path path = vocabulary(name);
         if (path.empty()) {
-            MESSAGE(name << " is not checked: set NIBBLE_TEST_DATA to a folder with tokenizers/" << name << ".gguf");
+            MESSAGE(name << " is not checked: set NIBBLE_TEST_DATA to a folder with tokenizers/" << name
+                         << ".gguf");
             continue;
         }
         const Tokenizer tokenizer = open_tokenizer(path);
