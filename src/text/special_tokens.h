@@ -1,5 +1,5 @@
-// SpecialTokens: finds tokens that are matched in raw text before anything else, longest first.
-// Candidates are grouped by first byte, so plain text costs one look-up per character.
+// SpecialTokens: finds tokens that are matched in raw text before anything else, the longest one first.
+// A trie: plain text costs one table look-up per byte, however many special tokens there are.
 #pragma once
 
 #include <array>
@@ -13,8 +13,9 @@ namespace nibble {
 
 class SpecialTokens {
   public:
-    void add(std::string_view text, Token id, bool control);  // the text must stay where it is
-    void finish();                                            // before the first find()
+    SpecialTokens() { roots_.fill(-1); }
+    // Empty texts are ignored; of equal texts the first one added wins.
+    void add(std::string_view text, Token id, bool control);
 
     struct Match {
         size_t begin, size;
@@ -24,12 +25,17 @@ class SpecialTokens {
     std::optional<Match> find(std::string_view text, size_t from, bool control) const;
 
   private:
-    struct Entry {
-        std::string_view text;
-        Token id;
-        bool control;
+    struct Node {
+        int32_t child = -1, sibling = -1;
+        Token id = -1;  // of the token that ends here
+        unsigned char byte = 0;
+        bool control = false;
     };
-    std::array<std::vector<Entry>, 256> by_first_;
+    int32_t find_child(int32_t node, unsigned char byte) const;
+
+    std::array<int32_t, 256> roots_;  // by first byte
+    std::vector<Node> nodes_;
+    bool any_user_defined_ = false;
 };
 
 }  // namespace nibble

@@ -3,10 +3,13 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "src/text/split.h"
 
+#include <algorithm>
+
 #include <pcre2.h>
 
 #include "ggml/base/cat.h"
 #include "src/text/pcre.h"
+#include "src/text/utf8.h"
 
 namespace nibble {
 namespace {
@@ -57,34 +60,120 @@ const std::vector<Kind>& kinds() {
     return table;
 }
 
+// What Unicode calls White_Space. PCRE2's own \s adds U+180E, which the regexes were not written for.
+constexpr std::string_view white_space =
+    R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+
+// Spells \s out, and \S outside of brackets. Oniguruma, which these regexes are written for, nests and
+// intersects classes; PCRE2 would read the same characters as something else, so they are refused.
+Result<std::string> spell_white_space(std::string_view regex) {
+    std::string out;
+    bool in_class = false;
+    for (size_t i = 0; i < regex.size(); ++i) {
+        const char c = regex[i];
+        if (c == '\\' && i + 1 < regex.size()) {
+            const char escaped = regex[++i];
+            if (escaped == 's')
+                out += in_class ? std::string(white_space) : cat("[", white_space, "]");
+            else if (escaped == 'S' && !in_class)
+                out += cat("[^", white_space, "]");
+            else
+                out.append({c, escaped});
+            continue;
+        }
+        if (in_class && (c == '[' || regex.substr(i).starts_with("&&")))
+            return Error{ErrorCode::unsupported, "split regex",
+                         cat("nested character class at character ", i, " of '", regex, "'"),
+                         "the tokens would be wrong, so the model is refused"};
+        if (c == '[') in_class = true;
+        if (c == ']') in_class = false;
+        out += c;
+    }
+    return out;
+}
+
+// The length of the valid UTF-8 (or, with `valid` false, of the invalid bytes) that text begins with.
+size_t run_length(std::string_view text, bool valid) {
+    size_t i = 0;
+    while (i < text.size()) {
+        const int n = valid_utf8_at(text.substr(i));
+        if ((n > 0) != valid) break;
+        i += valid ? static_cast<size_t>(n) : 1;
+    }
+    return i;
+}
+
+constexpr size_t fallback_chunk = 4096;
+
 }  // namespace
 
 struct Splitter::Pass {
     std::shared_ptr<pcre2_code> code;
-
-    // Appends the pieces of `text`: matches, and what lies between them.
-    void split(std::string_view text, pcre2_match_data* data, pcre2_match_context* context,
-               std::vector<std::string_view>& out) const {
-        const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-        size_t done = 0, from = 0;
-        const auto emit = [&](size_t begin, size_t end) {
-            if (end > begin) out.push_back(text.substr(begin, end - begin));
-        };
-        while (from < text.size()) {
-            // A failed match (none, or a limit was hit) leaves the rest as one piece: never an endless loop.
-            if (pcre2_match(code.get(), subject, text.size(), from, 0, data, context) < 0) break;
-            const PCRE2_SIZE* span = pcre2_get_ovector_pointer(data);
-            if (span[1] == span[0]) {
-                from = span[1] + 1;
-                continue;
-            }
-            emit(done, span[0]);
-            emit(span[0], span[1]);
-            done = from = span[1];
-        }
-        emit(done, text.size());
-    }
 };
+
+// What one call of split() needs: match data, limits, and a bigger JIT stack once the small one overflows.
+class Splitter::Run {
+  public:
+    explicit Run(size_t text_size)
+        : data_(pcre2_match_data_create(1, nullptr), pcre2_match_data_free),
+          context_(pcre2_match_context_create(nullptr), pcre2_match_context_free) {
+        // One match backtracks over at most the whole text a few times, unless the regex is hostile.
+        const size_t limit = std::min<size_t>(1'000'000 + 64 * text_size, UINT32_MAX);
+        if (context_) pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(limit));
+    }
+    // Appends matches and what lies between them. `text` is valid UTF-8.
+    void split(const pcre2_code* code, std::string_view text, std::vector<std::string_view>& out);
+
+  private:
+    int match(const pcre2_code* code, std::string_view text, size_t from);
+
+    std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data_;
+    std::unique_ptr<pcre2_match_context, void (*)(pcre2_match_context*)> context_;
+    std::unique_ptr<pcre2_jit_stack, void (*)(pcre2_jit_stack*)> stack_{nullptr, pcre2_jit_stack_free};
+};
+
+int Splitter::Run::match(const pcre2_code* code, std::string_view text, size_t from) {
+    if (!data_) return PCRE2_ERROR_NOMEMORY;
+    const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+    const auto attempt = [&] {
+        return pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
+    };
+    const int found = attempt();
+    if (found != PCRE2_ERROR_JIT_STACKLIMIT || stack_ || !context_) return found;
+    stack_.reset(pcre2_jit_stack_create(64 * 1024, 16 * 1024 * 1024, nullptr));
+    pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
+    return attempt();
+}
+
+void Splitter::Run::split(const pcre2_code* code, std::string_view text, std::vector<std::string_view>& out) {
+    size_t done = 0, from = 0;
+    const auto emit = [&](size_t end) {
+        if (end > done) out.push_back(text.substr(done, end - done));
+        done = std::max(done, end);
+    };
+    while (from < text.size()) {
+        const int found = match(code, text, from);
+        if (found == PCRE2_ERROR_NOMATCH) break;
+        if (found < 0) {
+            size_t end = std::min(text.size(), from + fallback_chunk);
+            while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+            emit(end);
+            from = end;
+            continue;
+        }
+        const PCRE2_SIZE* span = pcre2_get_ovector_pointer(data_.get());
+        if (span[1] > span[0] && span[0] >= done) {
+            emit(span[0]);
+            emit(span[1]);
+            from = done;
+        } else {  // an empty match (\K can even make a backward one): go on behind the next character
+            from = std::max<size_t>(from, span[1]);
+            from +=
+                from < text.size() ? static_cast<size_t>(std::max(1, valid_utf8_at(text.substr(from)))) : 1;
+        }
+    }
+    emit(text.size());
+}
 
 Result<std::vector<std::string>> split_regexes(std::string_view pre) {
     for (const Kind& k : kinds())
@@ -96,24 +185,41 @@ Result<std::vector<std::string>> split_regexes(std::string_view pre) {
 
 Result<Splitter> Splitter::create(std::span<const std::string> regexes) {
     Splitter s;
-    for (const std::string& regex : regexes)
-        s.passes_.push_back(std::make_shared<Pass>(Pass{NIBBLE_TRY(compile_regex(regex, "split regex"))}));
+    for (const std::string& regex : regexes) {
+        const std::string spelled = NIBBLE_TRY(spell_white_space(regex));
+        s.passes_.push_back(std::make_shared<Pass>(
+            Pass{NIBBLE_TRY(compile_regex(spelled, "split regex", Subjects::valid_utf8))}));
+    }
     return s;
 }
 
 std::vector<std::string_view> Splitter::split(std::string_view text) const {
-    std::vector<std::string_view> pieces{text}, next;
-    if (text.empty()) return {};
-    const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
-        pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
-    const std::unique_ptr<pcre2_match_context, void (*)(pcre2_match_context*)> context(
-        pcre2_match_context_create(nullptr), pcre2_match_context_free);
-    const std::unique_ptr<pcre2_jit_stack, void (*)(pcre2_jit_stack*)> stack(
-        pcre2_jit_stack_create(32 * 1024, 16 * 1024 * 1024, nullptr), pcre2_jit_stack_free);
-    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-    for (const auto& pass : passes_) {
+    std::vector<std::string_view> pieces, next;
+    Run run(text.size());
+    if (!passes_.empty()) pieces.reserve(text.size() / 4 + 1);
+    for (size_t i = 0; i < text.size();) {
+        if (const size_t n = run_length(text.substr(i), true)) {
+            const std::string_view valid = text.substr(i, n);
+            if (passes_.empty())
+                pieces.push_back(valid);
+            else
+                run.split(passes_[0]->code.get(), valid, pieces);
+            i += n;
+        }
+        if (const size_t n = run_length(text.substr(i), false)) {
+            pieces.push_back(text.substr(i, n));
+            i += n;
+        }
+    }
+    for (size_t p = 1; p < passes_.size(); ++p) {
         next.clear();
-        for (const std::string_view piece : pieces) pass->split(piece, data.get(), context.get(), next);
+        for (const std::string_view piece : pieces) {
+            const bool valid = run_length(piece, true) == piece.size();
+            if (valid)
+                run.split(passes_[p]->code.get(), piece, next);
+            else
+                next.push_back(piece);
+        }
         pieces.swap(next);
     }
     return pieces;

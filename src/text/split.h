@@ -20,11 +20,13 @@ class Splitter {
     // Compiles (with JIT) once. An Error carries PCRE2's message and the place in the regex.
     static Result<Splitter> create(std::span<const std::string> regexes);
 
-    // Pieces in order, covering the text. Invalid UTF-8 is never part of a match and becomes pieces of its
-    // own.
+    // Pieces in order, covering the text; may be called from several threads. Invalid UTF-8 is never part of
+    // a match and becomes pieces of its own. Where a regex exceeds its limits (a hostile one), the text is
+    // cut at fixed lengths instead: time stays bounded and no byte is lost.
     std::vector<std::string_view> split(std::string_view text) const;
 
   private:
+    class Run;
     struct Pass;
     std::vector<std::shared_ptr<const Pass>> passes_;
 };

@@ -1,10 +1,12 @@
-// Tokenizer: special tokens first, then words (bpe) or the whole fragment (spm), merged by merge_symbols().
-// The merge table is a flat hash from token pairs; short words are remembered within one call.
+// Tokenizer: special tokens first, then words, each merged by Merger; short words are remembered in one call.
+// Words are what the split regexes give (bpe), or what begins with spaces (spm, where the vocabulary allows).
 #include "src/text/tokenizer.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstdio>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <numeric>
 #include <unordered_map>
 
 #include "ggml/base/cat.h"
@@ -12,47 +14,13 @@
 #include "src/text/special_tokens.h"
 #include "src/text/split.h"
 #include "src/text/utf8.h"
+#include "src/text/word_cache.h"
 
 namespace nibble {
 namespace {
 
 constexpr std::string_view spm_space = "\xE2\x96\x81";  // U+2581
-constexpr size_t max_cached_word = 48;
-
-// (left, right) -> rank and merged id; open addressing, half full at most.
-class MergeTable {
-  public:
-    explicit MergeTable(size_t n) : slots_(std::bit_ceil(std::max<size_t>(8, 2 * n))) {}
-
-    void add(Token left, Token right, uint32_t rank, Token id) {
-        Slot& s = *find_slot(key(left, right));
-        if (s.id >= 0) return;  // the first of two equal merges has the better rank
-        s = {key(left, right), rank, id};
-    }
-    std::optional<Merge> find(Token left, Token right) const {
-        const Slot& s = *const_cast<MergeTable*>(this)->find_slot(key(left, right));
-        if (s.id < 0) return {};
-        return Merge{static_cast<double>(s.rank), s.id};
-    }
-
-  private:
-    struct Slot {
-        uint64_t key = 0;
-        uint32_t rank = 0;
-        Token id = -1;
-    };
-    static uint64_t key(Token l, Token r) {
-        return uint64_t{static_cast<uint32_t>(l)} << 32 | static_cast<uint32_t>(r);
-    }
-    Slot* find_slot(uint64_t k) {
-        size_t i = (k * 0x9E3779B97F4A7C15u) >> 20;
-        for (;; ++i) {
-            Slot& s = slots_[i & (slots_.size() - 1)];
-            if (s.id < 0 || s.key == k) return &s;
-        }
-    }
-    std::vector<Slot> slots_;
-};
+constexpr size_t max_fragment = size_t{1} << 28;  // bytes merged at once: symbols are counted in 32 bits
 
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
     std::string out;
@@ -63,6 +31,26 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
     }
     return out += text.substr(at);
 }
+
+// SentencePiece's option: no spaces at the ends, single ones inside.
+std::string collapse_spaces(std::string_view text) {
+    std::string out;
+    for (const char c : text)
+        if (c != ' ' || (!out.empty() && out.back() != ' ')) out += c;
+    if (!out.empty() && out.back() == ' ') out.pop_back();
+    return out;
+}
+
+// The byte named by "<0x41>".
+std::optional<uint8_t> byte_name(std::string_view token) {
+    if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return {};
+    uint8_t byte = 0;
+    const auto r = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+    if (r.ec != std::errc() || r.ptr != token.data() + 5) return {};
+    return byte;
+}
+
+bool is_white(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 Error bad_vocab(std::string what) {
     return {ErrorCode::corrupt, "tokenizer", std::move(what),
@@ -76,53 +64,82 @@ struct Tokenizer::State {
     std::unordered_map<std::string_view, Token> ids;  // views into vocab.tokens
     std::vector<std::string> pieces;                  // raw bytes by token
     std::vector<bool> ends;
-    std::array<Token, 256> bytes;  // the token of a byte, -1 if there is none
-    MergeTable merges{0};
+    std::array<Token, 256> bytes;     // the token of a byte, -1 if there is none
+    MergeTable merges;                // bpe
+    std::vector<uint32_t> ranks;      // spm: by token, from scores
+    size_t longest = 0;               // spm: bytes of the longest token that text can become
+    bool spaces_begin_words = false;  // spm: no token holds a space behind another character
     Splitter splitter;
     SpecialTokens special;
 
-    using Words = std::unordered_map<std::string_view, std::vector<Token>>;
+    // Buffers of one call of encode().
+    struct Scratch {
+        explicit Scratch(size_t text_size) : words(text_size) {}
+        WordCache words;
+        Merger merger;
+        std::string spelled;
+    };
 
     TokenType type(Token t) const {
         return vocab.types.empty() ? TokenType::normal : TokenType{vocab.types[static_cast<size_t>(t)]};
     }
-    Result<void> check() const;
-    void index_tokens();
-    void index_merges();
-    void encode_word(std::string_view word, std::vector<Token>& out) const;
-    void encode_bpe(std::string_view text, Words& words, std::vector<Token>& out) const;
-    void encode_spm(std::string_view text, std::vector<Token>& out) const;
-    void append_bytes(std::string_view bytes, std::vector<Token>& out) const;
+    // Whether merging text can yield this token. Never a control token, whatever the text spells.
+    bool mergeable(Token t) const {
+        return type(t) == TokenType::normal || type(t) == TokenType::user_defined;
+    }
+    Token mergeable_id(std::string_view token) const {
+        const auto it = ids.find(token);
+        return it != ids.end() && mergeable(it->second) ? it->second : -1;
+    }
+    Result<void> check();
+    Result<void> index_tokens();
+    Result<void> index_merges();
+    void index_scores();
+    void encode_fragment(std::string_view text, bool first, Scratch& scratch, std::vector<Token>& out) const;
+    void encode_word(std::string_view word, Scratch& scratch, std::vector<Token>& out) const;
+    void encode_spm(std::string_view text, bool first, Scratch& scratch, std::vector<Token>& out) const;
+    void encode_spm_word(std::string_view word, Scratch& scratch, std::vector<Token>& out) const;
+    void append_symbols(std::string_view word, const Scratch& scratch, std::vector<Token>& out) const;
 };
 
-Result<void> Tokenizer::State::check() const {
+Result<void> Tokenizer::State::check() {
     const size_t n = vocab.tokens.size();
     if (n == 0 || n > (1u << 24)) return bad_vocab(cat("has ", n, " tokens"));
     if (!vocab.types.empty() && vocab.types.size() != n)
         return bad_vocab(cat("has ", n, " tokens but ", vocab.types.size(), " token types"));
+    for (size_t i = 0; i < vocab.types.size(); ++i) {
+        if (vocab.types[i] > static_cast<uint8_t>(TokenType::byte))
+            return bad_vocab(cat("token ", i, " has the unknown type ", vocab.types[i]));
+        if (vocab.types[i] == 0) vocab.types[i] = static_cast<uint8_t>(TokenType::normal);  // "undefined"
+    }
     if (vocab.model == Vocab::Model::spm && vocab.scores.size() != n)
         return bad_vocab(cat("has ", n, " tokens but ", vocab.scores.size(), " scores"));
-    for (const auto& id : {vocab.bos, vocab.eos, vocab.eot, vocab.eom, vocab.unk, vocab.pad})
-        if (id && (*id < 0 || static_cast<size_t>(*id) >= n))
-            return bad_vocab(cat("names token ", *id, " of ", n));
+    for (size_t i = 0; i < vocab.scores.size(); ++i)
+        if (std::isnan(vocab.scores[i])) return bad_vocab(cat("the score of token ", i, " is not a number"));
+    for (auto* id : {&vocab.bos, &vocab.eos, &vocab.eot, &vocab.eom, &vocab.unk, &vocab.pad}) {
+        if (*id == -1) id->reset();  // how some files say "none"
+        if (*id && (**id < 0 || static_cast<size_t>(**id) >= n))
+            return bad_vocab(cat("names token ", **id, " of ", n));
+    }
     return {};
 }
 
-void Tokenizer::State::index_tokens() {
+Result<void> Tokenizer::State::index_tokens() {
     const bool spm = vocab.model == Vocab::Model::spm;
     ids.reserve(vocab.tokens.size());
     pieces.reserve(vocab.tokens.size());
     bytes.fill(-1);
     for (Token t = 0; t < static_cast<Token>(vocab.tokens.size()); ++t) {
         const std::string& text = vocab.tokens[static_cast<size_t>(t)];
-        ids.emplace(text, t);
-        unsigned byte = 0;
-        const bool is_byte = type(t) == TokenType::byte && text.size() == 6 &&
-                             std::sscanf(text.c_str(), "<0x%02X>", &byte) == 1;
+        // Of equal tokens the first counts, but one that text can become goes before one that it cannot.
+        const auto [it, fresh] = ids.emplace(text, t);
+        if (!fresh && mergeable(t) && !mergeable(it->second)) it->second = t;
         const bool literal = type(t) == TokenType::control || type(t) == TokenType::user_defined;
-        if (is_byte) {
-            pieces.emplace_back(1, static_cast<char>(byte));
-            bytes[byte] = t;
+        if (type(t) == TokenType::byte) {
+            const auto byte = byte_name(text);
+            if (!byte) return bad_vocab(cat("byte token ", t, " is not named like <0x41>"));
+            pieces.emplace_back(1, static_cast<char>(*byte));
+            if (bytes[*byte] < 0) bytes[*byte] = t;
         } else if (spm) {
             pieces.push_back(replace_all(text, spm_space, " "));
         } else {
@@ -131,95 +148,138 @@ void Tokenizer::State::index_tokens() {
         }
         if (literal) special.add(pieces.back(), t, type(t) == TokenType::control);
     }
-    special.finish();
     if (!spm)
         for (size_t b = 0; b < 256; ++b)
-            if (const auto it = ids.find(byte_alphabet()[b]); it != ids.end()) bytes[b] = it->second;
+            if (const Token t = mergeable_id(byte_alphabet()[b]); t >= 0) bytes[b] = t;
     ends.assign(vocab.tokens.size(), false);
     for (const Token t : vocab.end_of_generation)
         if (t >= 0 && static_cast<size_t>(t) < ends.size()) ends[static_cast<size_t>(t)] = true;
-    if (vocab.eos) ends[static_cast<size_t>(*vocab.eos)] = true;
+    for (const auto& id : {vocab.eos, vocab.eot, vocab.eom})
+        if (id) ends[static_cast<size_t>(*id)] = true;
+    return {};
 }
 
-// A merge of something that is no token can never apply and is passed over.
-void Tokenizer::State::index_merges() {
+Result<void> Tokenizer::State::index_merges() {
     merges = MergeTable(vocab.merges.size());
     std::string joined;
     for (size_t rank = 0; rank < vocab.merges.size(); ++rank) {
         const std::string_view m = vocab.merges[rank];
         const size_t space = m.find(' ', 1);
-        if (space == std::string_view::npos) continue;
+        if (space == std::string_view::npos) return bad_vocab(cat("merge ", rank, " is no pair of tokens"));
         const std::string_view left = m.substr(0, space), right = m.substr(space + 1);
         joined.assign(left).append(right);
         const auto l = ids.find(left), r = ids.find(right), both = ids.find(joined);
-        if (l != ids.end() && r != ids.end() && both != ids.end())
-            merges.add(l->second, r->second, static_cast<uint32_t>(rank), both->second);
+        if (l == ids.end() || r == ids.end() || both == ids.end())
+            return bad_vocab(cat("merge ", rank, " ('", m, "') joins or makes something that is no token"));
+        if (mergeable(both->second))
+            merges.add(l->second, r->second, {static_cast<uint32_t>(rank), both->second});
+    }
+    return {};
+}
+
+// Ranks by descending score, equal scores alike; and whether words can be encoded one by one.
+void Tokenizer::State::index_scores() {
+    std::vector<Token> order(vocab.tokens.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto score = [&](Token t) { return vocab.scores[static_cast<size_t>(t)]; };
+    std::ranges::sort(order, [&](Token a, Token b) { return score(a) > score(b); });
+    ranks.resize(order.size());
+    for (size_t i = 0; i < order.size(); ++i)
+        ranks[static_cast<size_t>(order[i])] = i > 0 && score(order[i]) == score(order[i - 1])
+                                                   ? ranks[static_cast<size_t>(order[i - 1])]
+                                                   : static_cast<uint32_t>(i);
+    spaces_begin_words = true;
+    for (Token t = 0; t < static_cast<Token>(vocab.tokens.size()); ++t) {
+        if (!mergeable(t)) continue;
+        std::string_view text = vocab.tokens[static_cast<size_t>(t)];
+        longest = std::max(longest, text.size());
+        while (text.starts_with(spm_space)) text.remove_prefix(spm_space.size());
+        if (text.find(spm_space) != std::string_view::npos) spaces_begin_words = false;
     }
 }
 
-void Tokenizer::State::append_bytes(std::string_view raw, std::vector<Token>& out) const {
-    for (const char c : raw) {
-        const Token t = bytes[static_cast<unsigned char>(c)];
-        if (t >= 0)
-            out.push_back(t);
+// What merging left behind: tokens, and for the rest byte tokens, or one unknown token per symbol.
+void Tokenizer::State::append_symbols(std::string_view word, const Scratch& scratch,
+                                      std::vector<Token>& out) const {
+    for (const Symbol& s : scratch.merger.symbols) {
+        if (s.size == 0) continue;
+        const std::string_view raw = word.substr(s.begin, s.size);
+        const auto byte_token = [&](char c) { return bytes[static_cast<unsigned char>(c)]; };
+        if (s.id >= 0)
+            out.push_back(s.id);
+        else if (std::ranges::all_of(raw, [&](char c) { return byte_token(c) >= 0; }))
+            std::ranges::transform(raw, std::back_inserter(out), byte_token);
         else if (vocab.unk)
             out.push_back(*vocab.unk);
     }
 }
 
-void Tokenizer::State::encode_word(std::string_view word, std::vector<Token>& out) const {
+void Tokenizer::State::encode_word(std::string_view word, Scratch& scratch, std::vector<Token>& out) const {
     if (vocab.ignore_merges) {
-        std::string spelled;
-        for (const char c : word) spelled += byte_alphabet()[static_cast<unsigned char>(c)];
-        if (const auto it = ids.find(spelled); it != ids.end()) return out.push_back(it->second);
+        scratch.spelled.clear();
+        for (const char c : word) scratch.spelled += byte_alphabet()[static_cast<unsigned char>(c)];
+        if (const Token t = mergeable_id(scratch.spelled); t >= 0) return out.push_back(t);
     }
-    std::vector<Symbol> symbols(word.size());
+    auto& symbols = scratch.merger.symbols;
+    symbols.resize(word.size());
     for (size_t i = 0; i < word.size(); ++i)
         symbols[i] = {bytes[static_cast<unsigned char>(word[i])], static_cast<uint32_t>(i), 1};
-    merge_symbols(symbols, [&](const Symbol& l, const Symbol& r) { return merges.find(l.id, r.id); });
-    for (const Symbol& s : symbols) {
-        if (s.size == 0) continue;
-        if (s.id >= 0)
-            out.push_back(s.id);
-        else
-            append_bytes(word.substr(s.begin, s.size), out);
-    }
+    scratch.merger.run([&](const Symbol& l, const Symbol& r) { return merges.find(l.id, r.id); });
+    append_symbols(word, scratch, out);
 }
 
-void Tokenizer::State::encode_bpe(std::string_view text, Words& words, std::vector<Token>& out) const {
-    for (const std::string_view word : splitter.split(text)) {
-        if (word.size() > max_cached_word) {
-            encode_word(word, out);
-            continue;
-        }
-        const auto [it, fresh] = words.try_emplace(word);
-        if (fresh) encode_word(word, it->second);
-        out.insert(out.end(), it->second.begin(), it->second.end());
-    }
-}
-
-void Tokenizer::State::encode_spm(std::string_view raw, std::vector<Token>& out) const {
-    const std::string text =
-        replace_all(vocab.add_space_prefix ? cat(" ", raw) : std::string(raw), " ", spm_space);
-    std::vector<Symbol> symbols;
-    for (size_t i = 0; i < text.size();) {
-        const int n = std::max(1, valid_utf8_at(std::string_view(text).substr(i)));
-        const auto size = static_cast<uint32_t>(n);
-        const auto it = ids.find(std::string_view(text).substr(i, size));
-        symbols.push_back({it == ids.end() ? -1 : it->second, static_cast<uint32_t>(i), size});
+void Tokenizer::State::encode_spm_word(std::string_view word, Scratch& scratch,
+                                       std::vector<Token>& out) const {
+    auto& symbols = scratch.merger.symbols;
+    symbols.clear();
+    for (size_t i = 0; i < word.size();) {
+        const auto size = static_cast<size_t>(std::max(1, valid_utf8_at(word.substr(i))));
+        symbols.push_back(
+            {mergeable_id(word.substr(i, size)), static_cast<uint32_t>(i), static_cast<uint32_t>(size)});
         i += size;
     }
-    merge_symbols(symbols, [&](const Symbol& l, const Symbol& r) -> std::optional<Merge> {
-        const auto it = ids.find(std::string_view(text).substr(l.begin, l.size + r.size));
-        if (it == ids.end()) return {};
-        return Merge{-static_cast<double>(vocab.scores[static_cast<size_t>(it->second)]), it->second};
+    scratch.merger.run([&](const Symbol& l, const Symbol& r) -> Merge {
+        const size_t size = size_t{l.size} + r.size;
+        const Token t = size <= longest ? mergeable_id(word.substr(l.begin, size)) : -1;
+        return t < 0 ? Merge{} : Merge{ranks[static_cast<size_t>(t)], t};
     });
-    for (const Symbol& s : symbols) {
-        if (s.size == 0) continue;
-        if (s.id >= 0)
-            out.push_back(s.id);
+    append_symbols(word, scratch, out);
+}
+
+void Tokenizer::State::encode_spm(std::string_view raw, bool first, Scratch& scratch,
+                                  std::vector<Token>& out) const {
+    std::string spaced = vocab.remove_extra_whitespaces ? collapse_spaces(raw) : std::string(raw);
+    if (vocab.add_space_prefix && (first || !vocab.prefix_first_only)) spaced.insert(0, 1, ' ');
+    const std::string text = replace_all(spaced, " ", spm_space);
+    std::string_view rest = text;
+    while (!rest.empty()) {
+        size_t end = std::string_view::npos;
+        if (spaces_begin_words) {
+            size_t letters = 0;
+            while (rest.substr(letters).starts_with(spm_space)) letters += spm_space.size();
+            end = rest.find(spm_space, letters);
+        }
+        scratch.words.append(rest.substr(0, end), out, [&](std::string_view word, std::vector<Token>& to) {
+            encode_spm_word(word, scratch, to);
+        });
+        rest.remove_prefix(std::min(end, rest.size()));
+    }
+}
+
+void Tokenizer::State::encode_fragment(std::string_view text, bool first, Scratch& scratch,
+                                       std::vector<Token>& out) const {
+    while (!text.empty()) {
+        size_t n = std::min(text.size(), max_fragment);
+        while (n < text.size() && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) ++n;
+        const std::string_view part = text.substr(0, n);
+        if (vocab.model == Vocab::Model::spm)
+            encode_spm(part, first, scratch, out);
         else
-            append_bytes(std::string_view(text).substr(s.begin, s.size), out);
+            for (const std::string_view piece : splitter.split(part))
+                scratch.words.append(piece, out, [&](std::string_view word, std::vector<Token>& to) {
+                    encode_word(word, scratch, to);
+                });
+        text.remove_prefix(n);
     }
 }
 
@@ -237,30 +297,37 @@ Result<Tokenizer> Tokenizer::create(Vocab vocab) {
             s->vocab.split_regexes.empty() ? NIBBLE_TRY(split_regexes(s->vocab.pre)) : s->vocab.split_regexes;
         s->splitter = NIBBLE_TRY(Splitter::create(regexes));
     }
-    s->index_tokens();
-    if (s->vocab.model == Vocab::Model::bpe) s->index_merges();
+    NIBBLE_TRY(s->index_tokens());
+    if (s->vocab.model == Vocab::Model::bpe)
+        NIBBLE_TRY(s->index_merges());
+    else
+        s->index_scores();
     return Tokenizer(std::move(s));
 }
 
 std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
     const State& s = *state_;
+    State::Scratch scratch(text.size());
     std::vector<Token> out;
-    State::Words words;
+    out.reserve(text.size() / 4 + 4);
     if (options.add_bos && s.vocab.add_bos && s.vocab.bos) out.push_back(*s.vocab.bos);
-    const auto plain = [&](std::string_view fragment) {
-        if (fragment.empty()) return;
-        if (s.vocab.model == Vocab::Model::spm)
-            s.encode_spm(fragment, out);
-        else
-            s.encode_bpe(fragment, words, out);
+    const auto listed = [](const std::vector<Token>& list, Token t) {
+        return std::ranges::find(list, t) != list.end();
     };
     size_t at = 0;
+    bool first = true;
     while (const auto match = s.special.find(text, at, options.parse_special)) {
-        plain(text.substr(at, match->begin - at));
+        size_t end = match->begin;
+        if (listed(s.vocab.strip_left, match->id))
+            while (end > at && is_white(text[end - 1])) --end;
+        s.encode_fragment(text.substr(at, end - at), first, scratch, out);
+        first = false;
         out.push_back(match->id);
         at = match->begin + match->size;
+        if (listed(s.vocab.strip_right, match->id))
+            while (at < text.size() && is_white(text[at])) ++at;
     }
-    plain(text.substr(at));
+    s.encode_fragment(text.substr(at), first, scratch, out);
     if (options.add_bos && s.vocab.add_eos && s.vocab.eos) out.push_back(*s.vocab.eos);
     return out;
 }

@@ -37,9 +37,11 @@ struct Vocab {
     bool add_bos = false;                               // add_bos_token
     bool add_eos = false;                               // add_eos_token
     bool add_space_prefix = false;                      // add_space_prefix: spm
-    bool ignore_merges = false;                // a word that is a token is taken whole, before any merge
-    bool remove_extra_whitespaces = false;     // remove_extra_whitespaces
-    std::optional<std::string> chat_template;  // tokenizer.chat_template
+    bool prefix_first_only = false;  // no key: the space goes before the text, not after special tokens
+    std::vector<Token> strip_left, strip_right;  // no key: special tokens that swallow the white space beside
+    bool ignore_merges = false;                  // a word that is a token is taken whole, before any merge
+    bool remove_extra_whitespaces = false;       // remove_extra_whitespaces
+    std::optional<std::string> chat_template;    // tokenizer.chat_template
 };
 
 }  // namespace nibble

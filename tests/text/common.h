@@ -2,12 +2,11 @@
 // Failures to open are test failures with the error's text.
 #pragma once
 
-#include <doctest/doctest.h>
-
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "ggml/base/cat.h"

@@ -1,5 +1,6 @@
-// The bundled tokenizer against ids made with the Hugging Face tokenizers package (tests/data/fairytale_ids.json).
-// That package always parses special tokens; everything else is compared in both modes.
+// The bundled tokenizer against ids made with the Hugging Face tokenizers package
+// (tests/data/fairytale_ids.json). That package always parses special tokens; everything else is compared in
+// both modes.
 #include <cstdint>
 
 #include "tests/text/common.h"
