@@ -38,18 +38,12 @@ Result<Vocab::Model> model_kind(std::string_view name, const std::string& where)
                  "known are gpt2 (byte-level BPE) and llama (SentencePiece BPE)"};
 }
 
-// Tokens that end an answer: the named ones, and those that chat models use without naming them.
+// Tokens that end an answer, as far as the file names them; Tokenizer adds the usual names.
 void collect_ends(Vocab& v, const Metadata& m) {
     for (const auto& id : {v.eos, v.eot, v.eom})
         if (id) v.end_of_generation.push_back(*id);
     if (const auto list = m.ints("tokenizer.ggml.eos_token_ids"))
         for (const int64_t id : *list) v.end_of_generation.push_back(static_cast<Token>(id));
-    constexpr std::string_view usual[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>", "<|endoftext|>",
-                                          "<|end|>",    "<end_of_turn>", "<|return|>", "<|call|>"};
-    for (size_t i = 0; i < v.tokens.size() && i < v.types.size(); ++i)
-        if (v.types[i] == 3)
-            for (const std::string_view u : usual)
-                if (v.tokens[i] == u) v.end_of_generation.push_back(static_cast<Token>(i));
 }
 
 Result<Vocab> from_gguf(const TensorFile& file) {

@@ -1,5 +1,5 @@
 // Detokenizer: keeps back the beginning of a character until the rest of it arrives.
-// Never more than three bytes wait.
+// Each longest beginning of a character that stays unfinished becomes one U+FFFD (Unicode 15, section 3.9).
 #include "src/text/detokenizer.h"
 
 #include "src/text/utf8.h"
@@ -9,33 +9,31 @@ namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";
 
-// Whether s could still grow into a valid character.
-bool may_continue(std::string_view s) {
-    const int n = utf8_length(static_cast<unsigned char>(s[0]));
-    if (static_cast<size_t>(n) <= s.size()) return false;
-    for (const char c : s.substr(1))
-        if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) return false;
-    return true;
-}
-
 }  // namespace
+
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool fresh)
+    : tokenizer_(&tokenizer),
+      strip_space_(fresh && tokenizer.vocab().model == Vocab::Model::spm &&
+                   tokenizer.vocab().add_space_prefix) {}
 
 std::string Detokenizer::push(Token token) {
     if (tokenizer_->is_control(token)) return {};
-    pending_ += tokenizer_->piece(token);
+    std::string_view piece = tokenizer_->piece(token);
+    if (strip_space_ && piece.starts_with(' ')) piece.remove_prefix(1);
+    strip_space_ = false;
+    pending_ += piece;
     std::string out;
     std::string_view rest = pending_;
     while (!rest.empty()) {
-        const int n = valid_utf8_at(rest);
-        if (n > 0) {
+        if (const int n = valid_utf8_at(rest)) {
             out += rest.substr(0, static_cast<size_t>(n));
             rest.remove_prefix(static_cast<size_t>(n));
-        } else if (may_continue(rest)) {
-            break;
-        } else {
-            out += replacement;
-            rest.remove_prefix(1);
+            continue;
         }
+        const size_t begun = unfinished_utf8_at(rest);
+        if (begun == rest.size()) break;
+        out += replacement;
+        rest.remove_prefix(begun > 0 ? begun : 1);
     }
     pending_ = std::string(rest);
     return out;

@@ -10,13 +10,17 @@ namespace nibble {
 
 class Detokenizer {
   public:
-    explicit Detokenizer(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+    // `fresh`: the tokens are a text of their own, so the space that SentencePiece puts before a text is
+    // taken off. Not so for what continues a prompt: there a first space is part of the answer. The tokenizer
+    // must outlive the detokenizer.
+    explicit Detokenizer(const Tokenizer& tokenizer, bool fresh = false);
 
     std::string push(Token token);
-    std::string flush();  // what was held back; an unfinished character becomes U+FFFD
+    std::string flush();  // what was held back: the beginning of a character, shown as U+FFFD
 
   private:
     const Tokenizer* tokenizer_;
+    bool strip_space_;
     std::string pending_;  // at most 3 bytes between calls: the beginning of a character
 };
 

@@ -1,5 +1,6 @@
 // vocab_from_hf: byte-level BPE (GPT-2, Llama 3, Qwen, ...) and BPE with byte fallback (Llama 2, Mistral,
 // Gemma). The second kind is SentencePiece BPE: its merges are turned back into scores.
+// Nesting is bounded before anything walks or copies the documents.
 #include "src/text/hf_vocab.h"
 
 #include <algorithm>
@@ -14,7 +15,8 @@ namespace nibble {
 namespace {
 
 using Json = nlohmann::json;
-constexpr size_t max_tokens = 1u << 24;
+constexpr int max_depth = 64;
+constexpr std::string_view spm_space = "\xE2\x96\x81";  // U+2581
 constexpr std::string_view gpt2_regex =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -27,6 +29,33 @@ const Json& at(const Json& j, std::string_view key) {
 std::string text(const Json& j) { return j.is_string() ? j.get<std::string>() : std::string(); }
 bool flag(const Json& j, bool other = false) { return j.is_boolean() ? j.get<bool>() : other; }
 
+// Deepest nesting of brackets outside strings.
+int nesting(std::string_view json) {
+    int depth = 0, deepest = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < json.size(); ++i) {
+        const char c = json[i];
+        if (quoted && c == '\\')
+            ++i;
+        else if (c == '"')
+            quoted = !quoted;
+        else if (!quoted && (c == '[' || c == '{'))
+            deepest = std::max(deepest, ++depth);
+        else if (!quoted && (c == ']' || c == '}'))
+            --depth;
+    }
+    return deepest;
+}
+
+// The members of a Sequence, or the one thing itself; nothing for null.
+std::vector<const Json*> sequence(const Json& j, std::string_view list) {
+    if (j.is_null()) return {};
+    if (text(at(j, "type")) != "Sequence") return {&j};
+    std::vector<const Json*> members;
+    for (const Json& inner : at(j, list)) members.push_back(&inner);
+    return members;
+}
+
 class Reader {
   public:
     Reader(const HfFiles& files, const std::string& where) : files_(files), where_(where) {}
@@ -37,8 +66,12 @@ class Reader {
         if (const std::string type = text(at(model, "type"));
             type != "BPE" && !(type.empty() && at(model, "merges").is_array()))
             return unsupported(cat("model type '", type, "'"));
-        v_.model = flag(at(model, "byte_fallback")) ? Vocab::Model::spm : Vocab::Model::bpe;
+        for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
+            if (!text(at(model, affix)).empty()) return unsupported(cat("model.", affix));
+        if (at(model, "dropout").is_number() && at(model, "dropout") != 0)
+            return unsupported("model.dropout");
         v_.ignore_merges = flag(at(model, "ignore_merges"));
+        NIBBLE_TRY(choose_model(model));
         NIBBLE_TRY(read_tokens(model));
         NIBBLE_TRY(read_merges(model));
         NIBBLE_TRY(v_.model == Vocab::Model::bpe ? read_byte_level() : read_sentencepiece(model));
@@ -55,13 +88,26 @@ class Reader {
 
     static Result<Json> parse(const std::string& content, const std::string& where) {
         if (content.empty()) return Json(nullptr);
+        if (nesting(content) > max_depth)
+            return Error{ErrorCode::corrupt, where, cat("nests deeper than ", max_depth, " levels"), ""};
         Json j = Json::parse(content, nullptr, false);
         if (j.is_discarded()) return Error{ErrorCode::corrupt, where, "is not valid JSON", ""};
         return j;
     }
 
+    // Byte-level if some pre-tokenizer is ByteLevel; otherwise characters, which need the byte fallback.
+    Result<void> choose_model(const Json& model) {
+        for (const Json* p : sequence(at(root_, "pre_tokenizer"), "pretokenizers"))
+            if (text(at(*p, "type")) == "ByteLevel") return {};
+        if (!flag(at(model, "byte_fallback")))
+            return unsupported("a BPE model with neither a ByteLevel pre-tokenizer nor byte_fallback");
+        if (v_.ignore_merges) return unsupported("ignore_merges together with byte_fallback");
+        v_.model = Vocab::Model::spm;
+        return {};
+    }
+
     Result<void> put(const Json& id, const std::string& token, TokenType type) {
-        if (!id.is_number_unsigned() || id.get<uint64_t>() >= max_tokens)
+        if (!id.is_number_unsigned() || id.get<uint64_t>() >= max_tokens_)
             return corrupt(cat("token '", token, "' has the impossible id ", id.dump()));
         const auto i = id.get<size_t>();
         if (i >= v_.tokens.size()) {
@@ -75,15 +121,23 @@ class Reader {
 
     Result<void> read_tokens(const Json& model) {
         const Json& vocab = at(model, "vocab");
+        const Json& added = at(root_, "added_tokens");
         if (!vocab.is_object()) return corrupt("model.vocab is not an object");
+        max_tokens_ = 2 * (vocab.size() + added.size()) + 65536;  // ids may have gaps, but no chasms
         for (const auto& [token, id] : vocab.items()) {
-            const bool byte = v_.model == Vocab::Model::spm && token.size() == 6 && token.starts_with("<0x");
+            const bool byte = v_.model == Vocab::Model::spm && token.size() == 6 &&
+                              token.starts_with("<0x") && token.ends_with('>');
             NIBBLE_TRY(put(id, token, byte ? TokenType::byte : TokenType::normal));
         }
-        for (const Json& t : at(root_, "added_tokens")) {
+        for (const Json& t : added) {
             const std::string content = text(at(t, "content"));
             NIBBLE_TRY(put(at(t, "id"), content,
                            flag(at(t, "special")) ? TokenType::control : TokenType::user_defined));
+            const auto id = at(t, "id").get<Token>();
+            if (flag(at(t, "single_word")))
+                return unsupported(cat("added token '", content, "' with single_word"));
+            if (flag(at(t, "lstrip"))) v_.strip_left.push_back(id);
+            if (flag(at(t, "rstrip"))) v_.strip_right.push_back(id);
         }
         // Ids that nothing names keep a spelling that no text contains.
         for (size_t i = 0; i < v_.tokens.size(); ++i)
@@ -104,15 +158,16 @@ class Reader {
         return {};
     }
 
-    // The passes of one pre-tokenizer, in order.
+    // The pass of one pre-tokenizer.
     Result<void> read_pass(const Json& p) {
         const std::string type = text(at(p, "type"));
-        if (type == "Sequence") {
-            for (const Json& inner : at(p, "pretokenizers")) NIBBLE_TRY(read_pass(inner));
-        } else if (type == "Split") {
-            const std::string regex = text(at(at(p, "pattern"), "Regex"));
-            if (regex.empty() || text(at(p, "behavior")) != "Isolated" || flag(at(p, "invert")))
-                return unsupported(cat("pre-tokenizer ", p.dump().substr(0, 80)));
+        if (type == "Split") {
+            const std::string regex = text(at(at(p, "pattern"), "Regex")), behavior = text(at(p, "behavior"));
+            // Removing what does not match is isolating the matches, for a regex that matches everything.
+            const bool isolated = behavior == "Isolated" && !flag(at(p, "invert"));
+            const bool kept = behavior == "Removed" && flag(at(p, "invert"));
+            if (regex.empty() || !(isolated || kept))
+                return unsupported(cat("pre-tokenizer Split with behavior '", behavior, "'"));
             v_.split_regexes.push_back(regex);
         } else if (type == "Digits") {
             v_.split_regexes.emplace_back(flag(at(p, "individual_digits")) ? "\\p{N}" : "\\p{N}+");
@@ -126,11 +181,16 @@ class Reader {
     }
 
     Result<void> read_byte_level() {
-        const std::string normalizer = text(at(at(root_, "normalizer"), "type"));
         // NFC changes only text that is not in composed form; models that ask for it were trained on both.
-        if (!normalizer.empty() && normalizer != "NFC")
-            return unsupported(cat("normalizer '", normalizer, "'"));
-        if (at(root_, "pre_tokenizer").is_object()) NIBBLE_TRY(read_pass(at(root_, "pre_tokenizer")));
+        for (const Json* n : sequence(at(root_, "normalizer"), "normalizers"))
+            if (const std::string type = text(at(*n, "type")); type != "NFC")
+                return unsupported(cat("normalizer '", type, "'"));
+        bool byte_level = false;
+        for (const Json* p : sequence(at(root_, "pre_tokenizer"), "pretokenizers")) {
+            if (byte_level) return unsupported("a pre-tokenizer behind ByteLevel");
+            NIBBLE_TRY(read_pass(*p));
+            byte_level = text(at(*p, "type")) == "ByteLevel";
+        }
         if (v_.split_regexes.empty()) return unsupported("a byte-level tokenizer without a split regex");
         v_.pre = known_kind();
         return {};
@@ -139,42 +199,53 @@ class Reader {
     // The GGUF name of these passes, so that a converted file can name them.
     std::string known_kind() const {
         for (const std::string_view kind :
-             {"gpt-2", "llama-bpe", "qwen2", "smollm", "tekken", "gpt-4o", "deepseek-coder"})
+             {"gpt-2", "llama-bpe", "qwen2", "smollm", "tekken", "gpt-4o", "deepseek-coder", "deepseek-llm"})
             if (const auto r = split_regexes(kind); r && *r == v_.split_regexes) return std::string(kind);
         return {};
     }
 
-    // Prepend and Replace as normalizers, or Metaspace as a pre-tokenizer; merges become scores.
-    Result<void> read_sentencepiece(const Json& model) {
-        const Json& n = at(root_, "normalizer");
-        const Json& list = text(at(n, "type")) == "Sequence" ? at(n, "normalizers") : n;
-        const auto accept = [&](const Json& one) -> Result<void> {
-            const std::string type = text(at(one, "type"));
-            if (type == "Prepend")
+    // A space before the text and U+2581 for every space: by normalizers (Llama 2, Gemma) or by Metaspace.
+    Result<void> read_spaces() {
+        bool replaced = false;
+        for (const Json* n : sequence(at(root_, "normalizer"), "normalizers")) {
+            const std::string type = text(at(*n, "type"));
+            if (type == "Prepend" && text(at(*n, "prepend")) == spm_space)
                 v_.add_space_prefix = true;
-            else if (type != "Replace" && !type.empty())
-                return unsupported(cat("normalizer '", type, "'"));
-            return {};
-        };
-        if (list.is_array())
-            for (const Json& one : list) NIBBLE_TRY(accept(one));
-        else
-            NIBBLE_TRY(accept(list));
-        const Json& pre = at(root_, "pre_tokenizer");
-        if (const std::string type = text(at(pre, "type")); type == "Metaspace")
-            v_.add_space_prefix =
-                text(at(pre, "prepend_scheme")) != "never" && flag(at(pre, "add_prefix_space"), true);
-        else if (!type.empty() && type != "Split")
-            return unsupported(cat("pre-tokenizer '", type, "'"));
+            else if (type == "Replace" && text(at(at(*n, "pattern"), "String")) == " " &&
+                     text(at(*n, "content")) == spm_space)
+                replaced = true;
+            else
+                return unsupported(cat("normalizer '", type, "' with these settings"));
+        }
+        for (const Json* p : sequence(at(root_, "pre_tokenizer"), "pretokenizers")) {
+            const std::string type = text(at(*p, "type"));
+            // Gemma splits at spaces after all of them have been replaced: without effect.
+            if (type == "Split" && replaced && text(at(at(*p, "pattern"), "String")) == " ") continue;
+            if (type != "Metaspace" || text(at(*p, "replacement")) != spm_space ||
+                flag(at(*p, "split"), true))
+                return unsupported(cat("pre-tokenizer '", type, "' with these settings"));
+            const std::string scheme = text(at(*p, "prepend_scheme"));
+            v_.add_space_prefix = scheme.empty() ? flag(at(*p, "add_prefix_space"), true) : scheme != "never";
+            v_.prefix_first_only = scheme == "first";
+            replaced = true;
+        }
+        if (!replaced) return unsupported("a tokenizer with byte_fallback that keeps spaces as they are");
+        return {};
+    }
 
+    // Merges become scores: the token that the best merge makes goes first.
+    Result<void> read_sentencepiece(const Json& model) {
+        NIBBLE_TRY(read_spaces());
         std::unordered_map<std::string, size_t> ids;
         for (size_t i = 0; i < v_.tokens.size(); ++i) ids.emplace(v_.tokens[i], i);
         v_.scores.assign(v_.tokens.size(), -static_cast<float>(v_.merges.size()) - 1);
         for (size_t rank = v_.merges.size(); rank-- > 0;) {  // backwards: the best rank stays
             std::string joined = v_.merges[rank];
             if (const size_t space = joined.find(' ', 1); space != std::string::npos) joined.erase(space, 1);
-            if (const auto it = ids.find(joined); it != ids.end())
-                v_.scores[it->second] = -static_cast<float>(rank);
+            const auto it = ids.find(joined);
+            if (it == ids.end())
+                return corrupt(cat("merge ", rank, " makes '", joined, "', which is no token"));
+            v_.scores[it->second] = -static_cast<float>(rank);
         }
         v_.merges.clear();
         if (const auto it = ids.find(text(at(model, "unk_token"))); it != ids.end())
@@ -190,27 +261,42 @@ class Reader {
         return static_cast<Token>(it - v_.tokens.begin());
     }
 
-    void add_ends(const Json& ids) {
-        for (const Json& id : ids.is_array() ? ids : Json::array({ids}))
-            if (id.is_number_unsigned() && id.get<uint64_t>() < v_.tokens.size()) {
-                const auto t = id.get<Token>();
-                if (std::ranges::find(v_.end_of_generation, t) == v_.end_of_generation.end())
-                    v_.end_of_generation.push_back(t);
-            }
+    std::optional<Token> token_id(const Json& id) const {
+        if (!id.is_number_unsigned() || id.get<uint64_t>() >= v_.tokens.size()) return {};
+        return id.get<Token>();
     }
 
-    // BOS is added if tokenizer_config says so, or the post-processor's template begins with it.
-    bool template_adds_bos() const {
-        if (!v_.bos) return false;
-        const Json& p = at(root_, "post_processor");
-        const Json& list = text(at(p, "type")) == "Sequence" ? at(p, "processors") : p;
-        const auto begins = [&](const Json& one) {
-            const Json& single = at(one, "single");
-            if (!single.is_array() || single.empty()) return false;
-            return text(at(at(single[0], "SpecialToken"), "id")) == v_.tokens[static_cast<size_t>(*v_.bos)];
+    // An id or a list of them.
+    void add_ends(const Json& ids) {
+        const auto add = [&](const Json& id) {
+            const auto t = token_id(id);
+            if (t && std::ranges::find(v_.end_of_generation, *t) == v_.end_of_generation.end())
+                v_.end_of_generation.push_back(*t);
         };
-        if (list.is_array()) return std::ranges::any_of(list, begins);
-        return begins(list);
+        if (!ids.is_array()) return add(ids);
+        for (const Json& id : ids) add(id);
+    }
+
+    // What the post-processor's template puts before and after a text; tokenizer_config may say otherwise.
+    void read_template() {
+        for (const Json* p : sequence(at(root_, "post_processor"), "processors")) {
+            const Json& single = at(*p, "single");
+            if (!single.is_array() || single.empty()) continue;
+            const auto first = find_token(at(at(single.front(), "SpecialToken"), "id"));
+            const auto last = find_token(at(at(single.back(), "SpecialToken"), "id"));
+            if (first && !v_.bos) v_.bos = first;
+            if (last && !v_.eos) v_.eos = last;
+            v_.add_bos = first && first == v_.bos;
+            v_.add_eos = last && last == v_.eos;
+        }
+    }
+
+    void read_chat_template(const Json& chat) {
+        if (chat.is_string()) v_.chat_template = chat.get<std::string>();
+        if (!chat.is_array()) return;
+        for (const Json& named : chat)
+            if (!v_.chat_template || text(at(named, "name")) == "default")
+                v_.chat_template = text(at(named, "template"));
     }
 
     Result<void> read_ids() {
@@ -223,20 +309,20 @@ class Reader {
         if (!v_.unk) v_.unk = find_token(at(tokenizer, "unk_token"));
         add_ends(at(generation, "eos_token_id"));
         add_ends(at(config, "eos_token_id"));
-        if (v_.eos) add_ends(Json(*v_.eos));
+        if (v_.eos) add_ends(Json(static_cast<uint64_t>(*v_.eos)));
         if (!v_.eos && !v_.end_of_generation.empty()) v_.eos = v_.end_of_generation.front();
-        v_.add_bos = flag(at(tokenizer, "add_bos_token"), template_adds_bos());
-        v_.add_eos = flag(at(tokenizer, "add_eos_token"));
-        const Json& chat = at(tokenizer, "chat_template");
-        if (chat.is_string()) v_.chat_template = chat.get<std::string>();
-        for (const Json& named : chat.is_array() ? chat : Json::array())
-            if (text(at(named, "name")) == "default") v_.chat_template = text(at(named, "template"));
+        if (!v_.bos) v_.bos = token_id(at(config, "bos_token_id"));
+        read_template();
+        v_.add_bos = flag(at(tokenizer, "add_bos_token"), v_.add_bos);
+        v_.add_eos = flag(at(tokenizer, "add_eos_token"), v_.add_eos);
+        read_chat_template(at(tokenizer, "chat_template"));
         return {};
     }
 
     const HfFiles& files_;
     const std::string& where_;
     Json root_;
+    size_t max_tokens_ = 0;
     Vocab v_;
 };
 

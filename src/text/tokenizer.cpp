@@ -52,6 +52,10 @@ std::optional<uint8_t> byte_name(std::string_view token) {
 
 bool is_white(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+// Control tokens that end an answer even where a model file does not say so.
+constexpr std::string_view usual_ends[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>", "<|endoftext|>",
+                                           "<|end|>",    "<end_of_turn>", "<|return|>", "<|call|>"};
+
 Error bad_vocab(std::string what) {
     return {ErrorCode::corrupt, "tokenizer", std::move(what),
             "the file is damaged; download or convert it again"};
@@ -154,6 +158,9 @@ Result<void> Tokenizer::State::index_tokens() {
     ends.assign(vocab.tokens.size(), false);
     for (const Token t : vocab.end_of_generation)
         if (t >= 0 && static_cast<size_t>(t) < ends.size()) ends[static_cast<size_t>(t)] = true;
+    for (const std::string_view name : usual_ends)
+        if (const auto it = ids.find(name); it != ids.end() && type(it->second) == TokenType::control)
+            ends[static_cast<size_t>(it->second)] = true;
     for (const auto& id : {vocab.eos, vocab.eot, vocab.eom})
         if (id) ends[static_cast<size_t>(*id)] = true;
     return {};

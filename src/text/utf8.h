@@ -19,20 +19,28 @@ inline int utf8_length(unsigned char lead) {
     return 0;
 }
 
+// Bytes of s, which starts with no complete valid character, that could begin one: 0 to 3.
+// (Unicode 15, table 3-7: after E0, ED, F0 and F4 the second byte has a smaller range, which excludes
+// overlong forms, surrogates and values past U+10FFFF.)
+inline size_t unfinished_utf8_at(std::string_view s) {
+    if (s.empty()) return 0;
+    const auto lead = static_cast<unsigned char>(s[0]);
+    const auto n = static_cast<size_t>(utf8_length(lead));
+    size_t i = n > 0 ? 1 : 0;
+    for (; i > 0 && i < n && i < s.size(); ++i) {
+        const auto c = static_cast<unsigned char>(s[i]);
+        const unsigned char low = i == 1 && lead == 0xE0 ? 0xA0 : i == 1 && lead == 0xF0 ? 0x90 : 0x80;
+        const unsigned char high = i == 1 && lead == 0xED ? 0x9F : i == 1 && lead == 0xF4 ? 0x8F : 0xBF;
+        if (c < low || c > high) break;
+    }
+    return i;
+}
+
 // Length of the valid character at the start of s; 0 when s starts with an invalid or incomplete one.
 inline int valid_utf8_at(std::string_view s) {
-    if (s.empty()) return 0;
-    const auto at = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
-    const int n = utf8_length(at(0));
-    if (n == 0 || static_cast<size_t>(n) > s.size()) return 0;
-    for (int i = 1; i < n; ++i)
-        if ((at(static_cast<size_t>(i)) & 0xC0) != 0x80) return 0;
-    // Overlong forms, surrogates and values past U+10FFFF.
-    if (at(0) == 0xE0 && at(1) < 0xA0) return 0;
-    if (at(0) == 0xED && at(1) > 0x9F) return 0;
-    if (at(0) == 0xF0 && at(1) < 0x90) return 0;
-    if (at(0) == 0xF4 && at(1) > 0x8F) return 0;
-    return n;
+    if (!s.empty() && static_cast<unsigned char>(s[0]) < 0x80) return 1;
+    const int n = s.empty() ? 0 : utf8_length(static_cast<unsigned char>(s[0]));
+    return n > 0 && unfinished_utf8_at(s) == static_cast<size_t>(n) ? n : 0;
 }
 
 void append_utf8(std::string& out, uint32_t code_point);
