@@ -27,6 +27,17 @@ constexpr FlagKey flag_keys[] = {{"add_bos_token", &Vocab::add_bos},
                                  {"add_space_prefix", &Vocab::add_space_prefix},
                                  {"remove_extra_whitespaces", &Vocab::remove_extra_whitespaces}};
 
+// What tokenizer.json can say and GGUF has no key for. Written only where it matters; other readers pass over.
+constexpr std::string_view own = "nibble.tokenizer.";
+struct ListKey {
+    std::string_view key;
+    std::vector<Token> Vocab::*field;
+};
+constexpr ListKey list_keys[] = {{"strip_left", &Vocab::strip_left}, {"strip_right", &Vocab::strip_right}};
+
+// Kinds whose words are looked up whole before any merge, unless the file says otherwise.
+bool kind_ignores_merges(std::string_view pre) { return pre == "llama-bpe" || pre == "tekken"; }
+
 std::vector<std::string> strings(std::span<const std::string_view> views) {
     return {views.begin(), views.end()};
 }
@@ -62,8 +73,12 @@ Result<Vocab> from_gguf(const TensorFile& file) {
         for (const int64_t t : *types) v.types.push_back(static_cast<uint8_t>(t));
     for (const IdKey& k : id_keys)
         if (const auto id = m.u32(key(k.key))) v.*k.field = static_cast<Token>(*id);
-    v.ignore_merges = v.pre == "llama-bpe" || v.pre == "tekken";
-    v.add_bos = spm || v.pre == "llama-bpe" || v.pre == "tekken";
+    v.ignore_merges = m.boolean(cat(own, "ignore_merges")).value_or(kind_ignores_merges(v.pre));
+    v.prefix_first_only = m.boolean(cat(own, "prefix_first_only")).value_or(false);
+    if (const auto regexes = m.strings(cat(own, "split_regexes"))) v.split_regexes = strings(*regexes);
+    for (const ListKey& k : list_keys)
+        if (const auto list = m.get<std::vector<int32_t>>(cat(own, k.key))) v.*k.field = *list;
+    v.add_bos = spm || kind_ignores_merges(v.pre);
     v.add_space_prefix = spm;
     for (const FlagKey& k : flag_keys)
         if (const auto flag = m.boolean(key(k.key))) v.*k.field = *flag;
@@ -110,6 +125,12 @@ void write_vocab(const Vocab& v, Metadata& out) {
     for (const IdKey& k : id_keys)
         if (v.*k.field) set(k.key, static_cast<uint32_t>(*(v.*k.field)));
     for (const FlagKey& k : flag_keys) set(k.key, v.*k.field);
+    if (v.ignore_merges != kind_ignores_merges(v.pre)) out.set(cat(own, "ignore_merges"), v.ignore_merges);
+    if (v.prefix_first_only) out.set(cat(own, "prefix_first_only"), true);
+    if (v.pre.empty() && !v.split_regexes.empty())
+        out.set(cat(own, "split_regexes"), MetaArray(v.split_regexes));
+    for (const ListKey& k : list_keys)
+        if (!(v.*k.field).empty()) out.set(cat(own, k.key), MetaArray(v.*k.field));
     if (v.end_of_generation.size() > 1)
         set("eos_token_ids",
             MetaArray(std::vector<int32_t>(v.end_of_generation.begin(), v.end_of_generation.end())));
