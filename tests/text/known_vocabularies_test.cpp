@@ -3,32 +3,13 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
-
-#include "ggml/base/cat.h"
-#include "ggml/base/mapped_file.h"
-#include "src/model/vocab_file.h"
-#include "src/text/tokenizer.h"
+#include "tests/text/common.h"
 
 using namespace nibble;
+using namespace nibble::text_test;
 namespace fs = std::filesystem;
 
 namespace {
-
-const fs::path root = NIBBLE_SOURCE_DIR;
-
-Tokenizer open_tokenizer(const fs::path& path) {
-    auto file = TensorFile::open(path);
-    REQUIRE_MESSAGE(file, (file ? "" : file.error().message()));
-    auto vocab = read_vocab(*file);
-    REQUIRE_MESSAGE(vocab, (vocab ? "" : vocab.error().message()));
-    auto tokenizer = Tokenizer::create(std::move(*vocab));
-    REQUIRE_MESSAGE(tokenizer, (tokenizer ? "" : tokenizer.error().message()));
-    return std::move(*tokenizer);
-}
-
-nlohmann::json json_file(const fs::path& path) { return nlohmann::json::parse(*read_text_file(path)); }
 
 fs::path vocabulary(const std::string& name) {
     const fs::path own = root / "tests/data/tokenizers" / (name + ".gguf");
