@@ -27,7 +27,7 @@ constexpr FlagKey flag_keys[] = {{"add_bos_token", &Vocab::add_bos},
                                  {"add_space_prefix", &Vocab::add_space_prefix},
                                  {"remove_extra_whitespaces", &Vocab::remove_extra_whitespaces}};
 
-// What tokenizer.json can say and GGUF has no key for. Written only where it matters; other readers pass over.
+// What tokenizer.json can say and GGUF has no key for. Written only where it matters.
 constexpr std::string_view own = "nibble.tokenizer.";
 struct ListKey {
     std::string_view key;
