@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "ggml/base/mapped_file.h"
 #include "src/eval/perplexity.h"
 #include "tools/options.h"
 
@@ -17,8 +16,8 @@ namespace {
 struct PerplexityCommand {
     ModelOption model;
     RunOptions options;
-    std::string file, base;
-    int32_t stride = 0, windows = 0;
+    WindowOptions text;
+    std::string base;
     bool json = false;
     Result<int> operator()() const;
     void print(const PerplexityResult& r, double seconds, size_t n_windows, int32_t ctx) const;
@@ -54,12 +53,10 @@ void PerplexityCommand::print(const PerplexityResult& r, double seconds, size_t 
 }
 
 Result<int> PerplexityCommand::operator()() const {
-    const std::string text = NIBBLE_TRY(read_text_file(file));
     const auto backends = NIBBLE_TRY(options.backends());
     const auto list = pointers(backends);
     EngineConfig config = NIBBLE_TRY(options.config());
-    if (config.runner.ctx == 0) config.runner.ctx = 512;
-    config.runner.batch_tokens = config.runner.max_outputs = config.runner.ctx;
+    text.set_sizes(config.runner);
     Engine engine = NIBBLE_TRY(Engine::load(NIBBLE_TRY(model.path()), config, list));
     std::optional<Engine> reference;
     if (!base.empty()) {
@@ -68,19 +65,7 @@ Result<int> PerplexityCommand::operator()() const {
             return Error{ErrorCode::invalid_argument, "--base", "has another vocabulary",
                          "give the model it was made from"};
     }
-    const auto ctx = static_cast<size_t>(config.runner.ctx),
-               step = stride ? static_cast<size_t>(stride) : ctx;
-    if (step > ctx)
-        return Error{ErrorCode::invalid_argument, "--stride",
-                     cat(step, " is longer than the window of ", ctx), ""};
-    const Vocab& vocab = engine.tokenizer().vocab();
-    const auto tokens = engine.tokenizer().encode(text, {false, false});
-    auto cut = cut_windows(tokens, ctx, step, vocab.add_bos ? vocab.bos : std::nullopt);
-    if (windows && cut.size() > static_cast<size_t>(windows)) cut.resize(static_cast<size_t>(windows));
-    if (cut.empty())
-        return Error{ErrorCode::invalid_argument, file,
-                     cat("has ", tokens.size(), " tokens, a window needs ", ctx),
-                     "give a longer text or a smaller --ctx"};
+    const auto cut = NIBBLE_TRY(text.cut(engine));
     ThreadPool pool(options.threads);
     PerplexityMeter meter(pool);
     Scorer scorer(engine);
@@ -106,11 +91,11 @@ Result<int> PerplexityCommand::operator()() const {
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<PerplexityCommand>();
     c->model.add(app);
-    app.add_option("-f,--file", c->file, "the text")->required();
+    c->text.add(app);
     app.add_option("--base", c->base, "compare with this model: KL divergence and top-1 agreement");
-    app.add_option("--stride", c->stride, "tokens between the starts of windows (default: the window, --ctx)")
+    app.add_option("--stride", c->text.stride,
+                   "tokens between the starts of windows (default: the window, --ctx)")
         ->check(CLI::Range(1, 1 << 30));
-    app.add_option("--windows", c->windows, "at most this many windows")->check(CLI::Range(1, 1 << 30));
     app.add_flag("--json", c->json, "the result as JSON");
     c->options.add(app);
     app.footer(

@@ -120,4 +120,32 @@ Result<std::string> PromptOption::read() const {
     return read_text_file("/dev/stdin");
 }
 
+void WindowOptions::add(CLI::App& app) {
+    app.add_option("-f,--file", file, "the text")->required();
+    app.add_option("--windows", most, "at most this many windows of --ctx tokens")
+        ->check(CLI::Range(1, 1 << 30));
+}
+
+void WindowOptions::set_sizes(RunnerConfig& config) const {
+    if (config.ctx == 0) config.ctx = 512;
+    config.batch_tokens = config.max_outputs = config.ctx;
+}
+
+Result<std::vector<Window>> WindowOptions::cut(const Engine& engine) const {
+    const auto ctx = static_cast<size_t>(engine.ctx()), step = stride ? static_cast<size_t>(stride) : ctx;
+    if (step > ctx)
+        return Error{ErrorCode::invalid_argument, "--stride",
+                     cat(step, " is longer than the window of ", ctx), ""};
+    const std::string text = NIBBLE_TRY(read_text_file(file));
+    const Vocab& vocab = engine.tokenizer().vocab();
+    const auto tokens = engine.tokenizer().encode(text, {false, false});
+    auto windows = cut_windows(tokens, ctx, step, vocab.add_bos ? vocab.bos : std::nullopt);
+    if (most && windows.size() > static_cast<size_t>(most)) windows.resize(static_cast<size_t>(most));
+    if (windows.empty())
+        return Error{ErrorCode::invalid_argument, file,
+                     cat("has ", tokens.size(), " tokens, a window needs ", ctx),
+                     "give a longer text or a smaller --ctx"};
+    return windows;
+}
+
 }  // namespace nibble

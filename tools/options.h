@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "src/engine/engine.h"
+#include "src/eval/scorer.h"
 #include "tools/cli.h"
 
 namespace nibble {
@@ -45,6 +45,15 @@ struct PromptOption {
     bool has_text = false;
     void add(CLI::App& app);
     Result<std::string> read() const;
+};
+
+// A text in windows of --ctx tokens, all of whose logits are wanted: perplexity, calibration.
+struct WindowOptions {
+    std::string file;
+    int32_t stride = 0, most = 0;
+    void add(CLI::App& app);
+    void set_sizes(RunnerConfig& config) const;  // one window per batch
+    Result<std::vector<Window>> cut(const Engine& engine) const;
 };
 
 }  // namespace nibble

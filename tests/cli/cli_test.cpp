@@ -201,8 +201,59 @@ TEST_CASE("inspect: the figures of the bundled model") {
     check_refused(nibble_cli({"inspect", "/nonexistent"}), 1, "/nonexistent");
 }
 
+TEST_CASE("quantize: writes, refuses to overwrite, plans without writing, answers in JSON") {
+    const Scratch s;
+    const std::string out = (s.dir / "q.gguf").string();
+    const ProcessResult dry = nibble_cli({"quantize", checkpoint, "--type", "int4", "--dry-run", "--json"});
+    CHECK(dry.code == 0);
+    const auto plan = nlohmann::json::parse(dry.out);
+    CHECK(!fs::exists(out));
+    const ProcessResult made = nibble_cli({"quantize", checkpoint, out, "--type", "int4", "--json", "--keep",
+                                           "attn_q=q8_0", "--output-type", "q8_0"});
+    REQUIRE(made.code == 0);
+    const auto report = nlohmann::json::parse(made.out);
+    CHECK(report["bytes"] > plan["bytes"]);
+    for (const auto& t : report["tensors"])
+        if (t["name"].get<std::string>().find("attn_q.weight") != std::string::npos) CHECK(t["to"] == "q8_0");
+    CHECK(nibble_cli({"run", "-m", out, "-p", "Once upon", "-n", "4", "-q"}).code == 0);
+    check_refused(nibble_cli({"quantize", checkpoint, out, "--type", "int8"}), 2, "--force");
+    CHECK(nibble_cli({"quantize", checkpoint, out, "--type", "nf4", "--force"}).code == 0);
+    const ProcessResult again = nibble_cli({"quantize", out, out + ".2", "--type", "int8"});
+    CHECK(again.code == 0);
+    CHECK(again.err.find("quantized already") != std::string::npos);
+    check_refused(nibble_cli({"quantize", checkpoint, out + ".3", "--type", "int3"}), 2, "int3");
+    check_refused(nibble_cli({"quantize", checkpoint, "/nonexistent/x.gguf", "--type", "int8"}), 1,
+                  "/nonexistent/x.gguf");
+    check_refused(nibble_cli({"quantize", checkpoint, out + ".3", "--type", "int8", "--keep", "(=f16"}), 2,
+                  "(");
+    CHECK(std::distance(fs::directory_iterator(s.dir), {}) == 2);
+}
+
+TEST_CASE("perplexity and calibrate: numbers for scripts") {
+    const Scratch s;
+    const std::string alice = (root / "tests/data/alice.txt").string(), weights = (s.dir / "w").string();
+    const ProcessResult r = nibble_cli(
+        {"perplexity", "-m", checkpoint, "-f", alice, "--windows", "2", "--json", "--base", checkpoint});
+    REQUIRE(r.code == 0);
+    const auto j = nlohmann::json::parse(r.out);
+    CHECK(j["tokens"] == 2 * 511);
+    CHECK(j["perplexity"].get<double>() == j["base"]["perplexity"].get<double>());
+    CHECK(j["base"]["mean_kl"] == 0.0);
+    CHECK(j["base"]["top1_agreement"] == 1.0);
+    CHECK(j["stderr"].get<double>() > 0);
+    CHECK(nibble_cli({"calibrate", "-m", checkpoint, "-f", alice, "-o", weights, "--windows", "2"}).code ==
+          0);
+    CHECK(
+        nibble_cli({"quantize", checkpoint, (s.dir / "q").string(), "--type", "nf4", "--importance", weights})
+            .code == 0);
+    check_refused(nibble_cli({"perplexity", "-m", checkpoint, "-f", s.file("short", "A few words.")}), 2,
+                  "tokens");
+    check_refused(nibble_cli({"perplexity", "-m", checkpoint, "-f", alice, "--stride", "600"}), 2,
+                  "--stride");
+}
+
 TEST_CASE("help exits with 0") {
-    for (const char* command : {"run", "inspect", "tokenize"}) {
+    for (const char* command : {"run", "inspect", "tokenize", "quantize", "perplexity", "calibrate"}) {
         const ProcessResult r = nibble_cli({command, "--help"});
         CHECK(r.code == 0);
         CHECK(r.out.find("Examples") != std::string::npos);
