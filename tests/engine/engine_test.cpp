@@ -82,13 +82,16 @@ std::map<RequestId, Answer> run_all(Engine& e) {
 
 TEST_CASE("logits are equal to the last bit for chunks of 1, 7 and 512 and for 1, 2 and 4 threads") {
     const std::vector<Token> tokens = some_tokens(200);
-    for (const auto& [path, type] :
-         {std::pair{checkpoint, Type::f16}, std::pair{int8, Type::f16}, std::pair{int8, Type::q8_0}}) {
+    struct Case {
+        std::filesystem::path path;
+        Type type;
+    };
+    for (const Case& c : {Case{checkpoint, Type::f16}, Case{int8, Type::f16}, Case{int8, Type::q8_0}}) {
         std::vector<float> expected;
         for (const int threads : {1, 2, 4})
             for (const size_t chunk : {512, 7, 1}) {
-                INFO(path.string() << " threads " << threads << " chunk " << chunk);
-                auto s = SingleSequence::load(path, type, cpu_backend(threads));
+                INFO(c.path.string() << " threads " << threads << " chunk " << chunk);
+                auto s = SingleSequence::load(c.path, c.type, cpu_backend(threads));
                 REQUIRE(s);
                 std::span<float> logits;
                 for (size_t i = 0; i < tokens.size(); i += chunk) {
