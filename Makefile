@@ -2,13 +2,16 @@
 # Both install what the build needs first (once), then configure and build as Release.
 BUILD ?= build
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
+NINJA := $(shell command -v ninja >/dev/null 2>&1 && echo yes)
+GENERATOR := $(if $(NINJA),-G Ninja)
 CMAKE_FLAGS ?=
 
 .PHONY: run test build deps clean format
 
+# Configured once; afterwards the build itself notices changed lists of files. Flags given later are applied.
 build: deps
-	@cmake -S . -B $(BUILD) $(GENERATOR) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@if [ ! -f $(BUILD)/CMakeCache.txt ] || [ -n "$(CMAKE_FLAGS)" ]; then \
+	  cmake -S . -B $(BUILD) $(GENERATOR) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }; fi
 	@cmake --build $(BUILD) -j $(JOBS)
 
 run: build
