@@ -15,16 +15,6 @@ namespace {
 
 constexpr std::string_view bundled_model = "fairytale-int8.gguf";
 
-// Beside the binary when installed (../share/nibble/models), in the source tree when built there.
-std::vector<fs::path> model_folders() {
-    std::vector<fs::path> folders;
-    std::error_code ec;
-    const fs::path exe = fs::read_symlink("/proc/self/exe", ec);
-    if (!ec) folders.push_back(exe.parent_path().parent_path() / "share/nibble/models");
-    folders.emplace_back(NIBBLE_SOURCE_MODELS);
-    return folders;
-}
-
 Result<Type> cache_type(const std::string& name, std::string_view flag) {
     const auto type = find_type(name);
     if (!type)
@@ -35,13 +25,22 @@ Result<Type> cache_type(const std::string& name, std::string_view flag) {
 
 }  // namespace
 
+std::vector<fs::path> data_folders(std::string_view name, std::string_view in_source) {
+    std::vector<fs::path> folders;
+    std::error_code ec;
+    const fs::path exe = fs::read_symlink("/proc/self/exe", ec);
+    if (!ec) folders.push_back(exe.parent_path().parent_path() / "share/nibble" / name);
+    folders.emplace_back(in_source);
+    return folders;
+}
+
 void ModelOption::add(CLI::App& app) {
     app.add_option("-m,--model", given, "GGUF file or Hugging Face folder (default: the bundled model)");
 }
 
 Result<fs::path> ModelOption::path() const {
     if (!given.empty()) return fs::path(given);
-    for (const fs::path& folder : model_folders())
+    for (const fs::path& folder : data_folders("models", NIBBLE_SOURCE_MODELS))
         if (std::error_code ec; fs::exists(folder / bundled_model, ec)) return folder / bundled_model;
     return Error{ErrorCode::not_found, std::string(bundled_model), "the bundled model is not installed",
                  "give one with -m"};

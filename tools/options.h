@@ -12,6 +12,10 @@
 
 namespace nibble {
 
+// Where files that come with the program may be: beside the binary when installed, in the source tree when
+// built there.
+std::vector<std::filesystem::path> data_folders(std::string_view name, std::string_view in_source);
+
 // `-m`, or the bundled model when it is not given.
 struct ModelOption {
     std::string given;

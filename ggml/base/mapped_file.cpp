@@ -67,6 +67,14 @@ MappedFile::~MappedFile() {
     if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+void release_pages(std::span<const std::byte> mapped) {
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<uintptr_t>(mapped.data()) / page * page;
+    const auto end = (reinterpret_cast<uintptr_t>(mapped.data()) + mapped.size() + page - 1) / page * page;
+    // Whole pages, also those shared with neighbours: a read-only mapping loses nothing by it.
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 Result<std::string> read_text_file(const std::filesystem::path& path, size_t limit) {
     const Descriptor d{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
     if (d.fd < 0) return system_error(path, "open");

@@ -29,6 +29,10 @@ class MappedFile {
     size_t size_ = 0;
 };
 
+// Says that these mapped bytes are not needed for a while: the process's resident memory shrinks, the
+// contents stay and are read again when touched. For walking once through a file larger than memory.
+void release_pages(std::span<const std::byte> mapped);
+
 // Reads a whole (small) file: configuration, tokenizer.json, a prompt. `limit` bounds the allocation.
 Result<std::string> read_text_file(const std::filesystem::path& path, size_t limit = size_t{1} << 30);
 

@@ -181,6 +181,7 @@ Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab&
         if (options.progress) options.progress(done);
         reports.push_back(NIBBLE_TRY(TensorConverter(p, writer, pool, options).run()));
         done.source_bytes_done += p.source->data.size();
+        release_pages(p.source->data);
     }
     if (options.progress) options.progress(done);
     NIBBLE_TRY(writer.finish());

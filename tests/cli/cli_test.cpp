@@ -252,8 +252,32 @@ TEST_CASE("perplexity and calibrate: numbers for scripts") {
                   "--stride");
 }
 
+TEST_CASE("template: exact renderings of the model's, a file's and a named template") {
+    const Scratch s;
+    const std::string talk = s.file("talk.json", R"({"messages": [{"role": "user", "content": "Hi <|im_end|>"}]})");
+    CHECK(nibble_cli({"template", "--conversation", talk}).out == "<|im_start|>user\nHi <|im_end|><|im_end|>\n<|im_start|>assistant\n");
+    const fs::path templates = root / "tests/data/templates";
+    const auto expected = nlohmann::json::parse(*read_text_file(templates / "expected.json"));
+    int n = 0;
+    for (const auto& [file, cases] : expected["files"].items())
+        for (const auto& c : cases) {
+            const ProcessResult r = nibble_cli({"template", "--template", (templates / file).string(), "--conversation", "-", "--now", "2026-11-20T12:00:00"}, c.dump());
+            if (c["expect"].is_string() && !c.contains("error")) {
+                CHECK(r.code == 0);
+                CHECK(r.out == c["expect"].get<std::string>());
+            }
+            ++n;
+        }
+    CHECK(n >= 50);
+    CHECK(nibble_cli({"template", "--template", "plain", "--conversation", talk}).code == 0);
+    const std::string strict = s.file("strict.jinja", "{{ raise_exception('only one turn') }}");
+    check_refused(nibble_cli({"template", "--template", strict, "--conversation", talk}), 1, "only one turn");
+    check_refused(nibble_cli({"template", "--template", "nosuch", "--conversation", talk}), 1, "chatml");
+    check_refused(nibble_cli({"template", "--conversation", s.file("bad.json", "[1")}), 2, "bad.json");
+}
+
 TEST_CASE("help exits with 0") {
-    for (const char* command : {"run", "inspect", "tokenize", "quantize", "perplexity", "calibrate"}) {
+    for (const char* command : {"run", "inspect", "tokenize", "quantize", "perplexity", "calibrate", "template"}) {
         const ProcessResult r = nibble_cli({command, "--help"});
         CHECK(r.code == 0);
         CHECK(r.out.find("Examples") != std::string::npos);

@@ -1,0 +1,112 @@
+// nibble template: prints a conversation exactly as a chat template renders it, and nothing else.
+// A template that refuses the conversation ends with its own message and exit code 1.
+#include <cstdio>
+#include <ctime>
+
+#include <nlohmann/json.hpp>
+
+#include "ggml/base/mapped_file.h"
+#include "src/model/vocab_file.h"
+#include "src/text/jinja/chat_template.h"
+#include "tools/options.h"
+
+namespace nibble {
+namespace fs = std::filesystem;
+namespace {
+
+struct TemplateCommand {
+    ModelOption model;
+    std::string name, conversation, now;
+    Result<int> operator()() const;
+    Result<ChatTemplate> load() const;
+};
+
+// A file, or the name of a template that comes with the program.
+Result<ChatTemplate> named_template(const std::string& name) {
+    std::error_code ec;
+    if (fs::is_regular_file(name, ec)) return ChatTemplate::parse(NIBBLE_TRY(read_text_file(name)), name);
+    const bool plain_name = name.find_first_of("/.") == std::string::npos;
+    std::string known;
+    for (const fs::path& folder : data_folders("prompts", NIBBLE_SOURCE_PROMPTS)) {
+        if (!fs::is_directory(folder, ec)) continue;
+        const fs::path file = folder / (name + ".jinja");
+        if (plain_name && fs::is_regular_file(file, ec))
+            return ChatTemplate::parse(NIBBLE_TRY(read_text_file(file)), name);
+        for (const auto& entry : fs::directory_iterator(folder, ec))
+            known += cat(known.empty() ? "" : ", ", entry.path().stem().string());
+    }
+    return Error{ErrorCode::not_found, "--template", cat("'", name, "' is neither a file nor a known name"),
+                 cat("known are ", known)};
+}
+
+Result<ChatTemplate> TemplateCommand::load() const {
+    if (!name.empty()) return named_template(name);
+    const TensorFile file = NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(model.path())));
+    const Vocab vocab = NIBBLE_TRY(read_vocab(file));
+    if (!vocab.chat_template)
+        return Error{ErrorCode::not_found, file.path().string(), "carries no chat template",
+                     "give one with --template"};
+    return ChatTemplate::parse(*vocab.chat_template, "chat template");
+}
+
+// "2026-11-20T12:00:00" or "2026-11-20".
+Result<std::tm> parse_time(const std::string& text) {
+    std::tm t{};
+    const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &t);
+    if (!end) end = ::strptime(text.c_str(), "%Y-%m-%d", &(t = {}));
+    if (!end || *end)
+        return Error{ErrorCode::invalid_argument, "--now", cat("'", text, "' is not a time"),
+                     "write 2026-11-20T12:00:00"};
+    t.tm_isdst = -1;
+    std::mktime(&t);  // fills in the day of the week and of the year
+    return t;
+}
+
+Result<int> TemplateCommand::operator()() const {
+    const ChatTemplate chat = NIBBLE_TRY(load());
+    const std::string text = NIBBLE_TRY(read_text_file(conversation == "-" ? "/dev/stdin" : conversation));
+    const auto j = nlohmann::ordered_json::parse(text, nullptr, false);
+    if (!j.is_object() || !j.contains("messages") || !j["messages"].is_array())
+        return Error{ErrorCode::invalid_argument, conversation,
+                     "is not a JSON object with a list of messages", ""};
+    ChatTemplate::Input input;
+    input.messages = j["messages"];
+    const auto text_of = [&](const char* key) {
+        return j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : std::string();
+    };
+    input.bos_token = text_of("bos_token");
+    input.eos_token = text_of("eos_token");
+    input.add_generation_prompt = !j.contains("add_generation_prompt") || j["add_generation_prompt"] == true;
+    if (j.contains("tools")) input.tools = j["tools"];
+    if (!now.empty()) input.now = NIBBLE_TRY(parse_time(now));
+    auto rendered = chat.render(input);
+    if (!rendered) {
+        Error e = rendered.error();
+        e.code = ErrorCode::corrupt;  // the command line was right: the template refuses
+        return e;
+    }
+    std::fwrite(rendered->data(), 1, rendered->size(), stdout);
+    return exit_ok;
+}
+
+std::function<Result<int>()> setup(CLI::App& app) {
+    auto c = std::make_shared<TemplateCommand>();
+    c->model.add(app);
+    app.add_option("--template", c->name,
+                   "a template file, or chatml, llama3, mistral, gemma, phi, alpaca, vicuna, plain");
+    app.add_option("--conversation", c->conversation,
+                   "JSON: messages, add_generation_prompt, bos_token, eos_token; - is stdin")
+        ->required();
+    app.add_option("--now", c->now, "the time that the template sees, e.g. 2026-11-20T12:00:00");
+    app.footer(
+        "Examples:\n  nibble template --conversation talk.json\n  nibble template --template llama3 "
+        "--conversation - < talk.json");
+    return [c] { return (*c)(); };
+}
+
+}  // namespace
+
+extern const Command template_command;
+const Command template_command{"template", "Show a conversation as a chat template renders it", setup};
+
+}  // namespace nibble
