@@ -2,16 +2,15 @@
 # Both install what the build needs first (once), then configure and build as Release.
 BUILD ?= build
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-NINJA := $(shell command -v ninja >/dev/null 2>&1 && echo yes)
-GENERATOR := $(if $(NINJA),-G Ninja)
 CMAKE_FLAGS ?=
 
 .PHONY: run test build deps clean format
 
+# Ninja is looked for after `deps`, which may just have installed it.
 # Configured once; afterwards the build itself notices changed lists of files. Flags given later are applied.
 build: deps
 	@if [ ! -f $(BUILD)/CMakeCache.txt ] || [ -n "$(CMAKE_FLAGS)" ]; then \
-	  cmake -S . -B $(BUILD) $(GENERATOR) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }; fi
+	  cmake -S . -B $(BUILD) $$(command -v ninja >/dev/null && echo -G Ninja) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }; fi
 	@cmake --build $(BUILD) -j $(JOBS)
 
 run: build
