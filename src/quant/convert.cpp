@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <future>
 #include <limits>
 
 #include "ggml/base/cat.h"
@@ -43,14 +44,20 @@ class TensorConverter {
         report.weighted = !importance_.empty() && searches();
         const int64_t cols = t_.cols(), per_chunk = std::max<int64_t>(1, chunk_bytes / (cols * 4));
         const auto out_row = static_cast<int64_t>(*row_bytes(plan_.type, cols));
-        std::vector<std::byte> out;
+        // One chunk is written while the next is encoded. The future waits in its destructor, so that an
+        // early return leaves no writer behind.
+        std::vector<std::byte> out, writing;
+        std::future<Result<void>> written;
         for (int64_t first = 0; first < t_.rows(); first += per_chunk) {
             const int64_t rows = std::min(per_chunk, t_.rows() - first);
             out.resize(static_cast<size_t>(rows * out_row));
             encode_rows(first, rows, out);
+            if (written.valid()) NIBBLE_TRY(written.get());
             if (bad_) return not_finite();
-            NIBBLE_TRY(writer_.write(plan_.name, out));
+            std::swap(out, writing);
+            written = std::async(std::launch::async, [&] { return writer_.write(plan_.name, writing); });
         }
+        NIBBLE_TRY(written.get());
         report.relative_error = norm_ > 0 ? std::sqrt(error_ / norm_) : 0;
         return report;
     }
