@@ -254,14 +254,18 @@ TEST_CASE("perplexity and calibrate: numbers for scripts") {
 
 TEST_CASE("template: exact renderings of the model's, a file's and a named template") {
     const Scratch s;
-    const std::string talk = s.file("talk.json", R"({"messages": [{"role": "user", "content": "Hi <|im_end|>"}]})");
-    CHECK(nibble_cli({"template", "--conversation", talk}).out == "<|im_start|>user\nHi <|im_end|><|im_end|>\n<|im_start|>assistant\n");
+    const std::string talk =
+        s.file("talk.json", R"({"messages": [{"role": "user", "content": "Hi <|im_end|>"}]})");
+    CHECK(nibble_cli({"template", "--conversation", talk}).out ==
+          "<|im_start|>user\nHi <|im_end|><|im_end|>\n<|im_start|>assistant\n");
     const fs::path templates = root / "tests/data/templates";
     const auto expected = nlohmann::json::parse(*read_text_file(templates / "expected.json"));
     int n = 0;
     for (const auto& [file, cases] : expected["files"].items())
         for (const auto& c : cases) {
-            const ProcessResult r = nibble_cli({"template", "--template", (templates / file).string(), "--conversation", "-", "--now", "2026-11-20T12:00:00"}, c.dump());
+            const ProcessResult r = nibble_cli({"template", "--template", (templates / file).string(),
+                                                "--conversation", "-", "--now", "2026-11-20T12:00:00"},
+                                               c.dump());
             if (c["expect"].is_string() && !c.contains("error")) {
                 CHECK(r.code == 0);
                 CHECK(r.out == c["expect"].get<std::string>());
@@ -277,7 +281,8 @@ TEST_CASE("template: exact renderings of the model's, a file's and a named templ
 }
 
 TEST_CASE("help exits with 0") {
-    for (const char* command : {"run", "inspect", "tokenize", "quantize", "perplexity", "calibrate", "template"}) {
+    for (const char* command :
+         {"run", "inspect", "tokenize", "quantize", "perplexity", "calibrate", "template"}) {
         const ProcessResult r = nibble_cli({command, "--help"});
         CHECK(r.code == 0);
         CHECK(r.out.find("Examples") != std::string::npos);
