@@ -114,7 +114,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
         ->allow_extra_args(false);
     app.add_flag("--raw", c->raw, "no chat template (the default)");
     app.add_flag("--special", c->special, "special tokens in the prompt are parsed, not taken as text");
-    app.add_flag("--ignore-eos", c->ignore_eos, "go on when the model ends its turn");
+    app.add_flag("--ignore-eos", c->ignore_eos, "never end the turn: tokens that would are not chosen");
     app.add_flag("-q,--quiet", c->quiet, "no statistics on stderr");
     c->options.add(app);
     c->sampling.add(app);

@@ -3,6 +3,7 @@
 #include "src/engine/engine.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "src/engine/nan_check.h"
 #include "src/engine/scheduler.h"
@@ -93,6 +94,10 @@ Result<RequestId> Engine::submit(Request request) {
         return Error{ErrorCode::invalid_argument, "prompt",
                      cat("has ", n, " tokens, the context holds ", ctx(), " including the answer"),
                      "shorten it or give a larger --ctx"};
+    if (request.ignore_eos)  // text goes on instead of a new turn beginning
+        for (Token t = 0; t < spec().n_vocab; ++t)
+            if (tokenizer().is_end_of_generation(t))
+                request.sampling.logit_bias.push_back({t, -std::numeric_limits<double>::infinity()});
     Chain chain = NIBBLE_TRY(Chain::create(request.sampling, static_cast<size_t>(spec().n_vocab)));
     for (const Token t : request.prompt) chain.accept(t);
     auto s = std::unique_ptr<Sequence>(new Sequence{state_->next_id++,

@@ -18,7 +18,7 @@ struct Request {
     SamplerParams sampling;         // without a seed, 0 is used: callers draw one and tell which
     int64_t max_tokens = -1;        // -1: until something else ends it
     std::vector<std::string> stop;  // the text ends before the first of these
-    bool ignore_eos = false;        // end-of-generation tokens do not end it
+    bool ignore_eos = false;        // end-of-generation tokens are never chosen
     uint64_t stream = 0;            // tells samples of one prompt and seed apart
 };
 
