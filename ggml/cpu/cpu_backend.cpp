@@ -45,7 +45,7 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const CpuOptions& options
                      cat("must be between 1 and ", max_threads), "leave it out to use every core"};
     const cpu::KernelTable* kernels = NIBBLE_TRY(cpu::select_table(options.isa));
     return std::unique_ptr<CpuBackend>(
-        new CpuBackend(kernels, std::make_unique<ThreadPool>(options.threads)));
+        new CpuBackend(kernels, std::make_unique<ThreadPool>(options.threads), options.pack));
 }
 
 DeviceInfo CpuBackend::device() const {
@@ -76,12 +76,31 @@ Result<Buffer> CpuBackend::allocate(size_t bytes, std::string_view purpose) {
     return Buffer{std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), std::free), bytes};
 }
 
-Result<PlacedWeight> CpuBackend::place(const Tensor& host, WeightUse) {
-    if (host.layout != Layout::rows || !info(host.type).decode)
-        return Error{ErrorCode::unsupported, "weight",
-                     cat("no CPU kernel reads the type ", info(host.type).name),
+size_t CpuBackend::packed_bytes(const Tensor& host, WeightUse use) const {
+    if (!pack_ || use != WeightUse::matmul || host.layout != Layout::rows) return 0;
+    const size_t groups = static_cast<size_t>(ceil_div(host.rows, int64_t{kernels_->lanes}));
+    return groups * kernels_->packed_group_bytes(info(host.type), host.cols);
+}
+
+Result<PlacedWeight> CpuBackend::place(const Tensor& host, WeightUse use) {
+    const TypeInfo& type = info(host.type);
+    if (host.layout != Layout::rows || !type.decode)
+        return Error{ErrorCode::unsupported, "weight", cat("no CPU kernel reads the type ", type.name),
                      "convert the model to a supported type"};
-    return PlacedWeight{host, {}};
+    const size_t bytes = packed_bytes(host, use);
+    if (bytes == 0) return PlacedWeight{host, {}};
+    Buffer storage = NIBBLE_TRY(allocate(bytes, "packed weights"));
+    const int64_t lanes = kernels_->lanes;
+    Tensor packed = host;
+    packed.data = storage.data.get();
+    packed.layout = Layout::packed;
+    packed.stride = static_cast<int64_t>(kernels_->packed_group_bytes(type, host.cols)) / lanes;
+    pool_->run(ceil_div(host.rows, lanes), [&](int64_t group, int) {
+        const int64_t row = group * lanes;
+        kernels_->pack_group(type, host.row<std::byte>(row), host.stride, std::min(lanes, host.rows - row),
+                             host.cols, packed.row<std::byte>(row));
+    });
+    return PlacedWeight{packed, std::move(storage)};
 }
 
 Result<void> CpuBackend::upload(std::byte* device_dst, std::span<const std::byte> host_src) {

@@ -1,5 +1,5 @@
 // CpuBackend: runs every op of the vocabulary on the processor, with the best instruction set it has.
-// Weights stay where they are (in the mapped file); results do not depend on the number of threads.
+// Matrices are packed for the instruction set when placed; results do not depend on the number of threads.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,9 @@
 namespace nibble {
 
 struct CpuOptions {
-    int threads = 0;  // 0: one per usable core (ThreadPool::default_threads)
-    std::string isa;  // a name of cpu::compiled_tables(); "" or "auto": the best this machine runs
+    int threads = 0;   // 0: one per usable core (ThreadPool::default_threads)
+    std::string isa;   // a name of cpu::compiled_tables(); "" or "auto": the best this machine runs
+    bool pack = true;  // false: weights stay where they are (in the mapped file), which is slower
 };
 
 class CpuBackend final : public Backend {
@@ -24,6 +25,7 @@ class CpuBackend final : public Backend {
     // Memory is not cleared. Large buffers ask for 2 MiB pages.
     Result<Buffer> allocate(size_t bytes, std::string_view purpose) override;
     Result<PlacedWeight> place(const Tensor& host, WeightUse use) override;
+    size_t packed_bytes(const Tensor& host, WeightUse use) const override;
     Result<void> upload(std::byte* device_dst, std::span<const std::byte> host_src) override;
     Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) override;
     bool supports(const OpDef& op, const OpArgs& shapes) const override;
@@ -34,12 +36,13 @@ class CpuBackend final : public Backend {
     int threads() const { return pool_->size(); }
 
   private:
-    CpuBackend(const cpu::KernelTable* kernels, std::unique_ptr<ThreadPool> pool)
-        : kernels_(kernels), pool_(std::move(pool)) {}
+    CpuBackend(const cpu::KernelTable* kernels, std::unique_ptr<ThreadPool> pool, bool pack)
+        : kernels_(kernels), pool_(std::move(pool)), pack_(pack) {}
     cpu::Exec exec() const { return {kernels_, pool_.get()}; }
 
     const cpu::KernelTable* kernels_;
     std::unique_ptr<ThreadPool> pool_;
+    bool pack_;
 };
 
 }  // namespace nibble

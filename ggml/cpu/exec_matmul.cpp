@@ -12,13 +12,13 @@ namespace {
 constexpr int64_t line = 64;
 
 struct Int8Layout {
-    int64_t d, offset, bytes;  // of the three arrays, from the start; codes come first
+    int64_t blocks, bytes;  // of the blocks, from the start; codes come first
 };
 
 Int8Layout int8_layout(int64_t rows, int64_t k) {
-    const int64_t blocks = k / int8_block;
-    const int64_t d = round_up(rows * k, line), offset = d + round_up(rows * blocks * 4, line);
-    return {d, offset, offset + round_up(rows * blocks * 4, line)};
+    const int64_t blocks = round_up(rows * k, line);
+    const auto size = static_cast<int64_t>(sizeof(Int8Block));
+    return {blocks, blocks + round_up(rows * (k / int8_block) * size, line)};
 }
 
 bool needs_int8(const Exec& exec, const OpArgs& a) {
@@ -30,19 +30,28 @@ bool needs_int8(const Exec& exec, const OpArgs& a) {
 Int8Rows quantize_rows(const Exec& exec, const Tensor& x, std::byte* memory) {
     const Int8Layout layout = int8_layout(x.rows, x.cols);
     int8_t* q = reinterpret_cast<int8_t*>(memory);
-    float* d = reinterpret_cast<float*>(memory + layout.d);
-    int32_t* offset = reinterpret_cast<int32_t*>(memory + layout.offset);
+    auto* meta = reinterpret_cast<Int8Block*>(memory + layout.blocks);
     // One long row is cut as well: blocks are independent.
     constexpr int64_t piece = 64 * int8_block;
     const int64_t pieces = ceil_div(x.cols, piece), blocks = x.cols / int8_block;
     exec.rows(x.rows * pieces, 4 * std::min(piece, x.cols), [&](int64_t first, int64_t last, int) {
         for (int64_t i = first; i < last; ++i) {
             const int64_t r = i / pieces, c = i % pieces * piece, block = r * blocks + c / int8_block;
-            exec.kernels->quantize(x.row(r) + c, std::min(piece, x.cols - c), q + r * x.cols + c, d + block,
-                                   offset + block);
+            exec.kernels->quantize(x.row(r) + c, std::min(piece, x.cols - c), q + r * x.cols + c,
+                                   meta + block);
         }
     });
-    return {q, d, offset};
+    return {q, meta};
+}
+
+size_t worker_scratch(const Exec& exec, const OpArgs& a) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < a.params->as<MatmulParams>().n_weights; ++i) {
+        const Tensor& w = a.in[2 + static_cast<size_t>(i)];
+        bytes =
+            std::max(bytes, exec.kernels->matmul_scratch(info(w.type), w.cols, w.layout == Layout::packed));
+    }
+    return round_up(bytes, static_cast<size_t>(line));
 }
 
 // The cut of one instruction: columns of each weight in steps, rows in steps.
@@ -75,6 +84,7 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
     if (x.rows == 0) return;
     const Int8Rows xq = needs_int8(exec, a) ? quantize_rows(exec, x, scratch.data()) : Int8Rows{};
     std::byte* const workers = scratch.data() + (xq.q ? int8_layout(x.rows, x.cols).bytes : 0);
+    const size_t per_worker = worker_scratch(exec, a);
     const Cut cut = cut_work(exec, a, n_weights);
 
     const auto run_block = [&](int64_t task, int worker) {
@@ -89,18 +99,19 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
         b.type = &info(w.type);
         b.w = w.row<std::byte>(n0);
         b.w_stride = w.stride;
+        b.packed = w.layout == Layout::packed;
         b.n = std::min(cut.columns, w.rows - n0);
         b.k = x.cols;
         b.m = std::min(cut.rows, x.rows - r0);
         b.x = x.row(r0);
         b.x_stride = x.stride / 4;
-        if (xq.q) b.xq = {xq.q + r0 * x.cols, xq.d + r0 * blocks, xq.offset + r0 * blocks};
+        if (xq.q) b.xq = {xq.q + r0 * x.cols, xq.blocks + r0 * blocks};
         b.bias = bias ? bias.row(0) + n0 : nullptr;
         b.residual = residual ? residual.row(r0) + column : nullptr;
         b.residual_stride = residual.stride / 4;
         b.out = out.row(r0) + column;
         b.out_stride = out.stride / 4;
-        b.scratch = workers + static_cast<size_t>(worker) * exec.kernels->matmul_shape.scratch_bytes;
+        b.scratch = workers + static_cast<size_t>(worker) * per_worker;
         exec.kernels->matmul(b);
     };
     const int64_t tasks = cut.first_task[n_weights] * cut.row_blocks;
@@ -114,8 +125,7 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
 size_t matmul_scratch(const Exec& exec, const OpArgs& a) {
     const Tensor& x = a.in[0];
     const int64_t quantized = needs_int8(exec, a) ? int8_layout(x.rows, x.cols).bytes : 0;
-    return static_cast<size_t>(quantized) +
-           static_cast<size_t>(exec.pool->size()) * exec.kernels->matmul_shape.scratch_bytes;
+    return static_cast<size_t>(quantized) + static_cast<size_t>(exec.pool->size()) * worker_scratch(exec, a);
 }
 
 }  // namespace nibble::cpu

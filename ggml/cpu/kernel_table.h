@@ -13,12 +13,18 @@
 
 namespace nibble::cpu {
 
-// A row of activations as int8 codes in blocks of 32: x = d * q. `offset` is what the integer dot product
-// starts from (instruction sets that shift the weights to unsigned correct for it here).
+// 32 activations as int8 codes: x = d * q. The sums serve formats whose codes have a zero point or a minimum.
+struct Int8Block {
+    float d;
+    float d_sum;      // d * sum of q
+    float d_half[2];  // of the first and the last 16
+    int32_t neg_sum;  // -sum of q
+    int32_t neg_half[2];
+    int32_t unused;
+};
 struct Int8Rows {
-    const int8_t* q = nullptr;        // [rows x K]
-    const float* d = nullptr;         // [rows x K/32]
-    const int32_t* offset = nullptr;  // [rows x K/32]
+    const int8_t* q = nullptr;          // [rows x K]
+    const Int8Block* blocks = nullptr;  // [rows x K/32]
 };
 inline constexpr int64_t int8_block = 32;
 
@@ -27,8 +33,9 @@ inline constexpr int64_t int8_block = 32;
 // after block), so it depends on nothing but the type.
 struct MatmulBlock {
     const TypeInfo* type = nullptr;
-    const std::byte* w = nullptr;  // first weight row of the block
-    int64_t w_stride = 0;          // bytes
+    const std::byte* w = nullptr;  // first weight row of the block; when packed, first of a group
+    int64_t w_stride = 0;          // bytes per row
+    bool packed = false;           // rows lie in groups, see ggml/cpu/packed.h
     int64_t n = 0;                 // weight rows = output columns
     int64_t k = 0;
     int64_t m = 0;             // activation rows
@@ -40,14 +47,13 @@ struct MatmulBlock {
     int64_t residual_stride = 0;      // floats
     float* out = nullptr;
     int64_t out_stride = 0;        // floats
-    std::byte* scratch = nullptr;  // matmul_scratch_bytes, 64-byte aligned
+    std::byte* scratch = nullptr;  // KernelTable::matmul_scratch bytes, 64-byte aligned
 };
 
 // One instruction set's way to cut a matmul.
 struct MatmulShape {
-    int64_t column_step = 0;  // cut columns at multiples of this
+    int64_t column_step = 0;  // cut columns at multiples of this; whole groups of packed rows
     int64_t max_rows = 0;     // rows of one block
-    size_t scratch_bytes = 0;
 };
 
 struct NormBlock {
@@ -85,9 +91,17 @@ struct KernelTable {
     void (*decode)(const TypeInfo&, const std::byte* src, float* dst, int64_t n);
     void (*encode)(const TypeInfo&, const float* src, std::byte* dst, int64_t n);
 
+    // The packed layout of weights (ggml/cpu/packed.h): bytes of one group of `lanes` rows of k columns, 0
+    // for types that have none; and n <= lanes rows into one group.
+    int lanes;
+    size_t (*packed_group_bytes)(const TypeInfo&, int64_t k);
+    void (*pack_group)(const TypeInfo&, const std::byte* w, int64_t stride, int64_t n, int64_t k,
+                       std::byte* group);
+
     bool (*int8_path)(const TypeInfo&);  // whether matmul reads Int8Rows for this weight type
-    void (*quantize)(const float* x, int64_t k, int8_t* q, float* d, int32_t* offset);
+    void (*quantize)(const float* x, int64_t k, int8_t* q, Int8Block* blocks);
     MatmulShape matmul_shape;
+    size_t (*matmul_scratch)(const TypeInfo&, int64_t k, bool packed);  // bytes per thread
     void (*matmul)(const MatmulBlock&);
 
     void (*norm)(const NormBlock&);

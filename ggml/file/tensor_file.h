@@ -50,6 +50,8 @@ class TensorFile {
     // nothing when it does not exist or the model is a GGUF file. `name` is a plain file name.
     Result<std::optional<std::string>> text(std::string_view name) const;
 
+    // Whether tensor data are pages of files: then they may be given back (release_pages) and come again.
+    bool mapped() const { return mapped_; }
     uint64_t file_bytes() const { return file_bytes_; }  // of all files that hold tensors
     uint64_t tensor_bytes() const;                       // of the tensors alone
 
@@ -66,6 +68,7 @@ class TensorFile {
     TensorList tensors_;
     Metadata metadata_;
     std::shared_ptr<const nlohmann::json> config_;
+    bool mapped_ = true;
     uint64_t file_bytes_ = 0;
     std::vector<std::shared_ptr<const void>> owners_;
 };

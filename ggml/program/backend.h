@@ -62,6 +62,8 @@ class Backend {
     virtual Result<Buffer> allocate(size_t bytes, std::string_view purpose) = 0;
     // Makes a weight available on the device. `host` must stay valid as long as the result.
     virtual Result<PlacedWeight> place(const Tensor& host, WeightUse use) = 0;
+    // Bytes that place() will allocate for this weight; 0: it stays where it is.
+    virtual size_t packed_bytes(const Tensor&, WeightUse) const { return 0; }
     virtual Result<void> upload(std::byte* device_dst, std::span<const std::byte> host_src) = 0;
     virtual Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) = 0;
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "ggml/base/checked.h"
 #include "ggml/program/runner.h"
@@ -208,7 +209,7 @@ Result<Program> compile(Builder&& builder, const Placement& placement, std::span
 
 std::vector<DeviceFootprint> Program::footprint() const {
     std::vector<DeviceFootprint> f(arena_bytes.size());
-    std::set<std::pair<int32_t, const void*>> counted;  // tied weights and shared caches count once
+    std::set<std::tuple<int32_t, const void*, Layout>> counted;  // tied weights and shared caches count once
     for (const Instr& i : instrs) {
         DeviceFootprint& d = f[static_cast<size_t>(i.device)];
         for (const Ref r : i.in) {
@@ -217,8 +218,10 @@ std::vector<DeviceFootprint> Program::footprint() const {
             const bool cache = v.kind == ValueKind::cache;
             if (!cache && v.kind != ValueKind::weight) continue;
             const void* identity = v.bound ? static_cast<const void*>(v.bound.data) : &v;
-            if (!counted.insert({i.device, identity}).second) continue;
-            (cache ? d.cache : d.weights) += static_cast<size_t>(v.bound.rows * v.bound.stride);
+            if (!counted.insert({i.device, identity, v.bound.layout}).second) continue;
+            const auto bytes = static_cast<size_t>(v.bound.rows * v.bound.stride);
+            (cache ? d.cache : d.weights) += bytes;
+            if (v.bound.layout == Layout::packed) d.packed += bytes;
         }
     }
     for (size_t d = 0; d < f.size(); ++d) {

@@ -39,14 +39,15 @@ struct StepShape {
 };
 
 // How a tensor's bytes are arranged. `rows` is row after row as in the file; the others belong to the
-// backend that packed them (a packed layout is a layout, never a new type) and only it may read them.
+// backend that packed them (a packed layout is a layout, never a new type) and only it may read them; their
+// stride is still the bytes per row, so that rows * stride says what they take.
 enum class Layout : uint8_t { rows, packed };
 
 struct Tensor {
     std::byte* data = nullptr;
     int64_t rows = 0;
     int64_t cols = 0;    // elements per row, a multiple of the type's block length
-    int64_t stride = 0;  // bytes from one row to the next; meaningless when packed
+    int64_t stride = 0;  // bytes from one row to the next
     Type type = Type::f32;
     Layout layout = Layout::rows;
 

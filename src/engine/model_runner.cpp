@@ -52,7 +52,7 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     const ModelSpec& spec = r.model_->spec;
     NIBBLE_TRY(fill_defaults(config, spec));
     r.config_ = config;
-    r.weights_ = std::make_unique<WeightStore>(r.model_->tensors);
+    r.weights_ = std::make_unique<WeightStore>(r.model_->tensors, config.placement, backends);
 
     const int64_t pages_per_sequence = ceil_div<int64_t>(config.ctx, config.page_size);
     int64_t pages = 0, cache_rows = 0;
@@ -92,9 +92,15 @@ Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const
     for (size_t d = 0; d < backends.size(); ++d) {
         const DeviceInfo device = backends[d]->device();
         const DeviceFootprint& f = forecast_.devices[d];
-        // Host weights are mapped: the kernel can drop and reread their pages, so they need not fit beside.
-        const size_t need = f.cache + f.arena + f.inputs + (device.host_memory ? 0 : f.weights);
+        // Mapped weights need not fit beside: the kernel can drop and reread their pages.
+        const size_t weights = device.host_memory ? f.packed : f.weights;
+        const size_t need = f.cache + f.arena + f.inputs + weights;
         if (device.free_bytes == 0 || need <= device.free_bytes) continue;
+        if (device.host_memory && need - weights <= device.free_bytes)
+            return Error{ErrorCode::out_of_memory, device.name,
+                         cat("packed weights of ", weights >> 20, " MiB and a context of ", config_.ctx,
+                             " tokens need ", need >> 20, " MiB, ", device.free_bytes >> 20, " MiB are free"),
+                         "use --no-pack, a smaller --ctx or a smaller model"};
         // Nearly everything grows with the context; a tenth is left for what the forecast does not see.
         const double share = 0.9 * static_cast<double>(device.free_bytes) / static_cast<double>(need);
         const auto fits = static_cast<int64_t>(share * config_.ctx) / config_.page_size * config_.page_size;
@@ -139,7 +145,7 @@ Result<ModelRunner> ModelRunner::load(TensorFile file, RunnerConfig config,
                                       std::span<Backend* const> backends) {
     ModelRunner r = NIBBLE_TRY(prepare(std::move(file), std::move(config), backends));
     NIBBLE_TRY(r.check_memory(backends));
-    NIBBLE_TRY(r.weights_->place(r.config_.placement, backends));
+    NIBBLE_TRY(r.weights_->place(r.model_->file.mapped()));
     NIBBLE_TRY(r.allocate_cache(backends));
     Program p =
         NIBBLE_TRY(record_forward(r.spec(), *r.weights_, r.kv_, r.limits_, r.config_.placement, backends));

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "ggml/base/cat.h"
+#include "ggml/base/mapped_file.h"
 
 namespace nibble {
 
@@ -31,29 +32,42 @@ Result<Tensor> WeightStore::host_view(const TensorInfo& t, WeightUse use) {
     return v;
 }
 
+Backend& WeightStore::backend_of(std::string_view name, WeightUse use) const {
+    const auto layers = static_cast<int32_t>(placement_.layers.size());
+    const int32_t layer =
+        use == WeightUse::matmul && name == "token_embd.weight" ? layers : layer_of(name, layers);
+    return *backends_[static_cast<size_t>(placement_.device(layer))];
+}
+
 Result<Tensor> WeightStore::get(const std::string& name, WeightUse use) {
     const auto known = used_.find({name, use});
     if (known != used_.end()) return known->second.tensor;
     const auto it = tensors_->find(name);
     if (it == tensors_->end()) return Tensor{};
-    const Tensor t = NIBBLE_TRY(host_view(*it->second, use));
-    used_[{name, use}] = {t, {}};
-    return t;
+    const Tensor host = NIBBLE_TRY(host_view(*it->second, use));
+    Backend& backend = backend_of(name, use);
+    Tensor planned = host;
+    if (const size_t bytes = backend.packed_bytes(host, use); bytes > 0) {
+        planned.layout = Layout::packed;
+        planned.stride = static_cast<int64_t>(bytes) / std::max<int64_t>(host.rows, 1);
+    }
+    used_[{name, use}] = {host, planned, {}, &backend};
+    return planned;
 }
 
-Result<void> WeightStore::place(const Placement& placement, std::span<Backend* const> backends) {
+Result<void> WeightStore::place(bool release) {
     // In the order of the file, so that a cold disk is read forwards.
-    std::vector<std::pair<const std::pair<const std::pair<std::string, WeightUse>, Entry>*, Entry*>> order;
-    for (auto& kv : used_) order.push_back({&kv, &kv.second});
-    std::ranges::sort(order, {}, [](const auto& o) { return o.second->tensor.data; });
-    for (auto& [kv, entry] : order) {
-        const auto& [name, use] = kv->first;
-        const auto layers = static_cast<int32_t>(placement.layers.size());
-        const int32_t layer =
-            use == WeightUse::matmul && name == "token_embd.weight" ? layers : layer_of(name, layers);
-        Backend& backend = *backends[static_cast<size_t>(placement.device(layer))];
-        PlacedWeight placed = NIBBLE_TRY(backend.place(entry->tensor, use));
-        *entry = {placed.tensor, std::move(placed.storage)};
+    std::vector<std::pair<WeightUse, Entry*>> order;
+    for (auto& [key, entry] : used_) order.push_back({key.second, &entry});
+    std::ranges::sort(order, {}, [](const auto& o) { return o.second->host.data; });
+    for (auto& [use, entry] : order) {
+        PlacedWeight placed = NIBBLE_TRY(entry->backend->place(entry->host, use));
+        entry->tensor = placed.tensor;
+        entry->storage = std::move(placed.storage);
+        // What was copied need not stay in memory twice; the file can be read again.
+        const Tensor& h = entry->host;
+        if (release && entry->storage.data && use == WeightUse::matmul)
+            release_pages({h.data, static_cast<size_t>(h.rows * h.stride)});
     }
     return {};
 }

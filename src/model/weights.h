@@ -15,27 +15,33 @@ namespace nibble {
 
 class WeightStore {
   public:
-    // The map and the file behind it must outlive the store.
-    explicit WeightStore(const TensorMap& tensors) : tensors_(&tensors) {}
+    // The map, the file behind it and the backends must outlive the store.
+    WeightStore(const TensorMap& tensors, Placement placement, std::span<Backend* const> backends)
+        : tensors_(&tensors), placement_(std::move(placement)), backends_(backends.begin(), backends.end()) {}
 
-    // The tensor as it is now (host view, or placed); empty when the model has none of this name.
-    // Asking is what marks a tensor as used, and how.
+    // The tensor as it is now: placed, or before that as it will be (layout and stride) with the data of the
+    // file. Empty when the model has none of this name. Asking is what marks a tensor as used, and how.
     Result<Tensor> get(const std::string& name, WeightUse use);
 
-    // Moves every tensor asked for so far to the device of its layer.
-    Result<void> place(const Placement& placement, std::span<Backend* const> backends);
+    // Moves every tensor asked for so far to the device of its layer. With `release` the pages of those that
+    // were copied are given back; only for mapped files.
+    Result<void> place(bool release);
 
     // A tensor of the file that nothing asked for: the model has a feature that is not implemented.
     std::optional<std::string> unused(std::span<const std::string_view> ignored) const;
 
   private:
     struct Entry {
-        Tensor tensor;
+        Tensor host, tensor;
         Buffer storage;
+        Backend* backend = nullptr;
     };
     Result<Tensor> host_view(const TensorInfo& info, WeightUse use);
+    Backend& backend_of(std::string_view name, WeightUse use) const;
 
     const TensorMap* tensors_;
+    Placement placement_;
+    std::vector<Backend*> backends_;
     std::map<std::pair<std::string, WeightUse>, Entry> used_;
     std::deque<std::vector<float>> vectors_;  // converted ones; a deque so that views stay valid
 };

@@ -25,8 +25,7 @@ class MatmulRun {
     MatmulRun(const std::string& isa, Type type, int64_t rows, int64_t n, int64_t k)
         : backend_(std::move(*CpuBackend::create({threads, isa}))), params_(MatmulParams{1}) {
         const auto stride = static_cast<int64_t>(*row_bytes(type, k));
-        weight_bytes = static_cast<size_t>(n * stride);
-        memory_ = {take(weight_bytes), take(static_cast<size_t>(rows * k * 4)),
+        memory_ = {take(static_cast<size_t>(n * stride)), take(static_cast<size_t>(rows * k * 4)),
                    take(static_cast<size_t>(rows * n * 4))};
         std::mt19937 random(1);
         std::normal_distribution<float> normal;
@@ -36,13 +35,14 @@ class MatmulRun {
             info(type).encode(row.data(), memory_[0].data.get() + r * stride, row.size());
         for (int64_t r = 0; r < rows; ++r)
             std::memcpy(memory_[1].data.get() + r * k * 4, row.data(), row.size() * 4);
+        Tensor w{memory_[0].data.get(), n, k, stride, type, Layout::rows};
+        PlacedWeight placed = std::move(*backend_->place(w, WeightUse::matmul));
+        memory_.push_back(placed.storage);
+        weight_bytes = static_cast<size_t>(n * placed.tensor.stride);
         instr_.op = &matmul_op;
         instr_.params = params_;
         bound_.instr = &instr_;
-        bound_.in = {{memory_[1].data.get(), rows, k, k * 4, Type::f32, Layout::rows},
-                     {},
-                     {memory_[0].data.get(), n, k, stride, type, Layout::rows},
-                     {}};
+        bound_.in = {{memory_[1].data.get(), rows, k, k * 4, Type::f32, Layout::rows}, {}, placed.tensor, {}};
         bound_.out = {{memory_[2].data.get(), rows, n, n * 4, Type::f32, Layout::rows}};
         memory_.push_back(take(backend_->scratch_bytes(matmul_op, bound_.args())));
         bound_.scratch = {memory_.back().data.get(), memory_.back().size};
@@ -107,7 +107,8 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark("empty_run", empty_run)->UseRealTime();
     for (const cpu::KernelTable* table : cpu::compiled_tables()) {
         if (!table->available(cpu::features())) continue;
-        for (const Type type : {Type::f32, Type::f16, Type::bf16, Type::q8_0})
+        for (const Type type :
+             {Type::f32, Type::bf16, Type::q8_0, Type::q4_0, Type::q4_k, Type::q6_k, Type::nf4})
             for (const int64_t rows : {1, 2, 4, 8, 16, 32, 512}) {
                 // One row: larger than the last-level cache. Many rows: long enough to reach the steady
                 // state.

@@ -1,5 +1,6 @@
 // Creates the backends under test.
-// The CPU backend once per instruction set that this machine can run, with one thread and with three.
+// The CPU backend once per instruction set that this machine can run, with one thread and with several, with
+// packed weights and without.
 #include "tests/ops/backends.h"
 
 #include <doctest/doctest.h>
@@ -12,12 +13,12 @@ namespace nibble {
 namespace {
 
 // Nothing, with a message, where this machine lacks the instruction set.
-std::shared_ptr<Backend> cpu_backend(const cpu::KernelTable& table, int threads) {
+std::shared_ptr<Backend> cpu_backend(const cpu::KernelTable& table, int threads, bool pack) {
     if (!table.available(cpu::features())) {
         MESSAGE("not covered on this machine: isa " << table.name);
         return nullptr;
     }
-    auto backend = CpuBackend::create({threads, std::string(table.name)});
+    auto backend = CpuBackend::create({threads, std::string(table.name), pack});
     REQUIRE(backend);
     CHECK((*backend)->isa() == table.name);  // proof of which ran
     return std::move(*backend);
@@ -28,7 +29,7 @@ std::shared_ptr<Backend> cpu_backend(const cpu::KernelTable& table, int threads)
 std::vector<TestBackend> test_backends() {
     std::vector<TestBackend> list{{"reference", std::make_shared<ReferenceBackend>()}};
     for (const cpu::KernelTable* table : cpu::compiled_tables())
-        if (auto backend = cpu_backend(*table, 3))
+        if (auto backend = cpu_backend(*table, 3, true))
             list.push_back({cat("cpu ", table->name, ", 3 threads"), std::move(backend)});
     return list;
 }
@@ -36,10 +37,10 @@ std::vector<TestBackend> test_backends() {
 std::vector<std::pair<TestBackend, TestBackend>> thread_pairs() {
     std::vector<std::pair<TestBackend, TestBackend>> list;
     for (const cpu::KernelTable* table : cpu::compiled_tables()) {
-        auto one = cpu_backend(*table, 1), many = cpu_backend(*table, 4);
+        auto one = cpu_backend(*table, 1, true), many = cpu_backend(*table, 4, false);
         if (one && many)
-            list.push_back({{cat("cpu ", table->name, ", 1 thread"), one},
-                            {cat("cpu ", table->name, ", 4 threads"), many}});
+            list.push_back({{cat("cpu ", table->name, ", 1 thread, packed"), one},
+                            {cat("cpu ", table->name, ", 4 threads, in place"), many}});
     }
     return list;
 }

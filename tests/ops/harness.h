@@ -148,11 +148,26 @@ class CaseRun {
     std::string error;
 
   private:
+    // As the backend wants a weight that is only multiplied with.
+    Tensor placed(const Tensor& host) {
+        auto p = backend_.place(host, WeightUse::matmul);
+        if (!p) {
+            error = p.error().message();
+            return host;
+        }
+        placed_.push_back(std::move(p->storage));
+        return p->tensor;
+    }
     void bind(size_t i, const StepShape& shape) {
         const Instr& instr = program_.instrs[i];
         BoundInstr b;
         b.instr = &instr;
-        for (const Ref r : instr.in) b.in.push_back(operand(r, shape));
+        const bool packs = instr.op != &embed_op;
+        for (const Ref r : instr.in) {
+            b.in.push_back(operand(r, shape));
+            if (packs && r && value(r).kind == ValueKind::weight && b.in.back().rows > 1)
+                b.in.back() = placed(b.in.back());
+        }
         for (const Ref r : instr.out) b.out.push_back(operand(r, shape));
         b.in_dims.resize(b.in.size());
         b.out_dims.resize(b.out.size());
@@ -161,9 +176,10 @@ class CaseRun {
         b.scratch = {p + (64 - reinterpret_cast<uintptr_t>(p) % 64) % 64, program_.scratch[i]};
         bound_.push_back(std::move(b));
     }
+    const Value& value(Ref r) const { return program_.values[static_cast<size_t>(r.id)]; }
     Tensor operand(Ref r, const StepShape& shape) {
         if (!r) return {};
-        const Value& v = program_.values[static_cast<size_t>(r.id)];
+        const Value& v = value(r);
         if (v.kind == ValueKind::input) return operands_.input(r);
         if (v.kind != ValueKind::temp) return v.bound;
         auto [at, fresh] = temps_.try_emplace(r.id);
@@ -176,6 +192,7 @@ class CaseRun {
     Program program_;
     std::map<int32_t, GuardedRows> temps_;
     std::deque<std::vector<std::byte>> scratch_;
+    std::vector<Buffer> placed_;
     std::vector<BoundInstr> bound_;
 };
 

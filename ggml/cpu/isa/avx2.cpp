@@ -3,10 +3,13 @@
 #if defined(__x86_64__)
 
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include <immintrin.h>
 
 #include "ggml/cpu/kernel_table.h"
+#include "ggml/cpu/packed.h"
 #include "ggml/types/list.h"
 
 #if defined(__clang__)
@@ -21,6 +24,7 @@ namespace nibble::cpu::avx2 {
 // The order matters: the vocabulary, then the kernels written in it.
 // clang-format off
 #include "ggml/cpu/simd/avx2.inl"
+#include "ggml/cpu/simd/avx2_dot.inl"
 #include "ggml/cpu/kernels/all.inl"
 // clang-format on
 

@@ -3,6 +3,8 @@
 #if defined(__x86_64__)
 
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 // GCC 12 takes the deliberately undefined operands inside its own intrinsics for mistakes.
 #if !defined(__clang__)
@@ -16,6 +18,7 @@
 #endif
 
 #include "ggml/cpu/kernel_table.h"
+#include "ggml/cpu/packed.h"
 #include "ggml/types/list.h"
 
 #if defined(__clang__)

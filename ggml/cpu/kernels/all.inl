@@ -5,6 +5,8 @@
 #include "ggml/cpu/kernels/rows.inl"
 #include "ggml/cpu/kernels/tile.inl"
 #include "ggml/cpu/kernels/matmul_real.inl"
+#include "ggml/cpu/kernels/codes.inl"
+#include "ggml/cpu/kernels/pack.inl"
 #include "ggml/cpu/kernels/matmul_int8.inl"
 #include "ggml/cpu/kernels/matmul.inl"
 #include "ggml/cpu/kernels/attention.inl"

@@ -54,7 +54,7 @@ inline void load_chunk(const AttentionBlock& b, const AttentionTile& t, int64_t 
             continue;
         }
         const RowSet rows(reinterpret_cast<const std::byte*>(t.decoded + j * ld), ld * 4, n - j);
-        pack_group<F32Rows>(rows, 0, d, t.keys + j, chunk_keys);
+        fill_rows<F32Rows>(rows, 0, d, t.keys + j, chunk_keys);
     }
 }
 

@@ -2,11 +2,14 @@
 // The choice changes where weights pass through, never an output's order of operations.
 
 constexpr int64_t panel_columns = tile_vecs * lanes;     // of a float panel
-constexpr int64_t int8_columns = int_tile_vecs * lanes;  // of an int8 panel
+constexpr int64_t code_columns = int_tile_vecs * lanes;  // of a panel of codes
 constexpr int64_t block_rows = 256;                      // most rows of a block
 constexpr int64_t panel_bytes = 256 * 1024;              // fits the second-level cache beside the activations
 constexpr int64_t small_panel_bytes = 64 * 1024;
-constexpr int64_t small_rows = 48;  // up to here panels are small: packing and using them alternate quickly
+constexpr int64_t small_rows = 48;  // up to here panels are small: filling and using them alternate quickly
+// Up to here codes are unpacked for every stream_rows rows, from the cache after the first time: cheaper than
+// a panel, and the weights pass through memory once.
+constexpr int64_t streamed_code_rows = 4 * stream_rows;
 constexpr int64_t tile_bytes = block_rows * panel_columns * 4;
 
 // out[r][0..n) = c[r] + bias + residual for m rows from row r0 and columns from n0.
@@ -23,6 +26,14 @@ inline void finish(const MatmulBlock& b, int64_t n0, int64_t n, int64_t r0, int6
             store_n(out + i, v, count);
         }
     }
+}
+
+// The columns of a block as groups of `lanes` weight rows; in the packed layout, or not.
+inline const std::byte* packed_group(const MatmulBlock& b, int64_t n0, std::byte* memory) {
+    if (b.packed) return b.w + n0 * b.w_stride;
+    const int64_t n = b.n - n0 < lanes ? b.n - n0 : lanes;
+    pack_group(*b.type, b.w + n0 * b.w_stride, b.w_stride, n, b.k, memory);
+    return memory;
 }
 
 template <class Rows, int R>
@@ -43,16 +54,40 @@ inline void stream_real(const MatmulBlock& b) {
     if constexpr (R > 1) stream_real<Rows, R - 1>(b);
 }
 
-inline void pack_real(const MatmulBlock& b, const RowSet& rows, int64_t k0, int64_t n, float* panel) {
+template <class Rows>
+inline void stream_packed(const MatmulBlock& b) {
+    constexpr int64_t pair = 2 * lanes;
+    alignas(64) float c[stream_rows * pair];
+    int64_t n0 = 0;
+    for (; n0 + lanes < b.n; n0 += pair) {
+        const int64_t n = b.n - n0 < pair ? b.n - n0 : pair;
+        packed_rows<Rows, stream_rows, 2>(b.m, b.w + n0 * b.w_stride, lanes * b.w_stride, b.k, b.x,
+                                          b.x_stride, c, pair);
+        finish(b, n0, n, 0, b.m, c, pair);
+    }
+    if (n0 >= b.n) return;
+    packed_rows<Rows, stream_rows, 1>(b.m, b.w + n0 * b.w_stride, 0, b.k, b.x, b.x_stride, c, pair);
+    finish(b, n0, b.n - n0, 0, b.m, c, pair);
+}
+
+template <class Rows>
+inline void fill_real(const MatmulBlock& b, int64_t n0, int64_t k0, int64_t k, float* panel) {
+    if (b.packed) return fill_packed<Rows>(b.w + n0 * b.w_stride, k0, k, panel, panel_columns);
+    fill_rows<Rows>(RowSet(b.w + n0 * b.w_stride, b.w_stride, b.n - n0), k0, k, panel, panel_columns);
+}
+
+// The group of columns from n0 as f32; columns [k0, k0 + k).
+inline void fill_panel(const MatmulBlock& b, int64_t n0, int64_t k0, int64_t k, float* panel) {
     switch (b.type->type) {
         case Type::f32:
-            return pack_group<F32Rows>(rows, k0, n, panel, panel_columns);
+            return fill_real<F32Rows>(b, n0, k0, k, panel);
         case Type::f16:
-            return pack_group<F16Rows>(rows, k0, n, panel, panel_columns);
+            return fill_real<F16Rows>(b, n0, k0, k, panel);
         case Type::bf16:
-            return pack_group<BF16Rows>(rows, k0, n, panel, panel_columns);
+            return fill_real<BF16Rows>(b, n0, k0, k, panel);
         default:
-            return pack_group_decoded(*b.type, rows, k0, n, panel, panel_columns);
+            return fill_decoded(*b.type, RowSet(b.w + n0 * b.w_stride, b.w_stride, b.n - n0), k0, k, panel,
+                                panel_columns);
     }
 }
 
@@ -68,62 +103,72 @@ inline void panel_real(const MatmulBlock& b) {
         const int64_t cols = (n + lanes - 1) / lanes * lanes;
         for (int64_t k0 = 0; k0 < b.k; k0 += depth) {
             const int64_t k = b.k - k0 < depth ? b.k - k0 : depth;
-            for (int64_t g = 0; g < cols; g += lanes)
-                pack_real(b, RowSet(b.w + (n0 + g) * b.w_stride, b.w_stride, n - g), k0, k, panel + g);
+            for (int64_t g = 0; g < cols; g += lanes) fill_panel(b, n0 + g, k0, k, panel + g);
             fma_block(b.m, cols, b.x + k0, b.x_stride, panel, panel_columns, k, c, panel_columns, k0 == 0);
         }
         finish(b, n0, n, 0, b.m, c, panel_columns);
     }
 }
 
-inline void stream_int8(const MatmulBlock& b) {
+template <class Fmt>
+inline void stream_codes(const MatmulBlock& b) {
     alignas(64) float c[stream_rows * lanes];
-    const int64_t blocks = b.k / int8_block;
     for (int64_t n0 = 0; n0 < b.n; n0 += lanes) {
         const int64_t n = b.n - n0 < lanes ? b.n - n0 : lanes;
-        const RowSet rows(b.w + n0 * b.w_stride, b.w_stride, n);
-        const Q8Stream source{&rows, blocks * 34, lanes * b.w_stride, {}, {}};
-        int8_rows<stream_rows, 1>(b.m, source, blocks, b.xq, 0, 0, b.k, c, lanes, true);
-        finish(b, n0, n, 0, b.m, c, lanes);
+        const CodeStream<Fmt> source(packed_group(b, n0, b.scratch));
+        for (int64_t r = 0; r < b.m; r += stream_rows) {
+            const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
+            int8_rows<stream_rows>(m, source, b.k / int8_block, b.xq, r, 0, b.k, c, lanes, true);
+            finish(b, n0, n, r, m, c, lanes);
+        }
     }
 }
 
-inline void panel_int8(const MatmulBlock& b) {
-    using Panel = Int8Panel<int_tile_vecs>;
+template <class Fmt>
+inline void panel_codes(const MatmulBlock& b) {
+    using Stream = CodeStream<Fmt>;
+    using Panel = CodePanel<int_tile_vecs, Stream::halves, Stream::has_min, Stream::is_signed, Stream::zero>;
+    const Panel panel{b.scratch};
     float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
-    const int64_t blocks = b.k / int8_block;
-    const int64_t depth = (b.m <= small_rows ? small_panel_bytes : panel_bytes) / Panel::block_bytes;
-    for (int64_t n0 = 0; n0 < b.n; n0 += int8_columns) {
-        const int64_t n = b.n - n0 < int8_columns ? b.n - n0 : int8_columns;
+    const int64_t blocks = b.k / int8_block, depth = panel_bytes / Panel::block_bytes;
+    for (int64_t n0 = 0; n0 < b.n; n0 += code_columns) {
+        const int64_t n = b.n - n0 < code_columns ? b.n - n0 : code_columns;
         for (int64_t first = 0; first < blocks; first += depth) {
             const int64_t count = blocks - first < depth ? blocks - first : depth;
             for (int v = 0; v < int_tile_vecs; ++v) {
-                const int64_t at = v * lanes < n ? v * lanes : n - 1;  // a missing group repeats the last row
-                pack_int8<int_tile_vecs>(RowSet(b.w + (n0 + at) * b.w_stride, b.w_stride, n - at), first,
-                                         count, v, b.scratch);
+                const int64_t at = v * lanes < n ? v * lanes : 0;  // a missing group repeats the first
+                panel.fill(Stream(packed_group(b, n0 + at, b.scratch + panel_bytes + tile_bytes)), first,
+                           count, v);
             }
             for (int64_t r = 0; r < b.m; r += int_tile_rows)
-                int8_rows<int_tile_rows, int_tile_vecs>(b.m - r < int_tile_rows ? b.m - r : int_tile_rows,
-                                                        Panel{b.scratch}, count, b.xq, r, first, b.k,
-                                                        c + r * int8_columns, int8_columns, first == 0);
+                int8_rows<int_tile_rows>(b.m - r < int_tile_rows ? b.m - r : int_tile_rows, panel, count,
+                                         b.xq, r, first, b.k, c + r * code_columns, code_columns, first == 0);
         }
-        finish(b, n0, n, 0, b.m, c, int8_columns);
+        finish(b, n0, n, 0, b.m, c, code_columns);
     }
 }
 
-inline bool has_int8_path(const TypeInfo& type) { return type.type == Type::q8_0; }
+inline bool has_int8_path(const TypeInfo& type) {
+    bool has = false;
+    visit_format(type.type, [&]<class Fmt>() { has = code_layout<Fmt>().bits > 0; });
+    return has;
+}
+
+inline size_t matmul_scratch(const TypeInfo& type, int64_t k, bool packed) {
+    const bool repacks = !packed && has_int8_path(type);
+    return static_cast<size_t>(panel_bytes + tile_bytes) + (repacks ? packed_group_bytes(type, k) : 0);
+}
 
 inline void matmul_block(const MatmulBlock& b) {
-    if (has_int8_path(*b.type)) return b.m <= stream_rows ? stream_int8(b) : panel_int8(b);
-    if (b.m > stream_rows) return panel_real(b);
-    switch (b.type->type) {
-        case Type::f32:
-            return stream_real<F32Rows>(b);
-        case Type::f16:
-            return stream_real<F16Rows>(b);
-        case Type::bf16:
-            return stream_real<BF16Rows>(b);
-        default:
+    visit_format(b.type->type, [&]<class Fmt>() {
+        if constexpr (Fmt::dot == DotClass::real) {
+            using Rows = RowsOf<Fmt>;
+            if (b.m > stream_rows) return panel_real(b);
+            return b.packed ? stream_packed<Rows>(b) : stream_real<Rows>(b);
+        } else if constexpr (code_layout<Fmt>().bits > 0) {
+            return b.m <= streamed_code_rows ? stream_codes<Fmt>(b) : panel_codes<Fmt>(b);
+        } else {
             return panel_real(b);
-    }
+        }
+    });
 }

@@ -22,6 +22,10 @@ struct BF16Rows {
     static F part(I v, int p) { return p == 0 ? low_bf16(v) : high_bf16(v); }
 };
 
+template <class Fmt>
+using RowsOf = std::conditional_t<Fmt::type == Type::f32, F32Rows,
+                                  std::conditional_t<Fmt::type == Type::f16, F16Rows, BF16Rows>>;
+
 // Pointers to `lanes` rows; missing ones repeat the last, and their results are not stored.
 struct RowSet {
     const std::byte* row[lanes];
@@ -96,7 +100,7 @@ inline void stream_tile(const RowSet& rows, int64_t k, int64_t next_group, const
 
 // Columns [k0, k0 + n) of a row group -> panel[k - k0][0..lanes) with `ldw` floats from column to column.
 template <class Rows>
-inline void pack_group(const RowSet& rows, int64_t k0, int64_t n, float* panel, int64_t ldw) {
+inline void fill_rows(const RowSet& rows, int64_t k0, int64_t n, float* panel, int64_t ldw) {
     constexpr int64_t step = lanes * Rows::parts;
     for (int64_t at = 0; at < n; at += step) {
         I v[lanes];
@@ -125,8 +129,8 @@ inline void pack_group(const RowSet& rows, int64_t k0, int64_t n, float* panel, 
 }
 
 // Any decodable type: rows are decoded a superblock at a time and packed as f32.
-inline void pack_group_decoded(const TypeInfo& type, const RowSet& rows, int64_t k0, int64_t n, float* panel,
-                               int64_t ldw) {
+inline void fill_decoded(const TypeInfo& type, const RowSet& rows, int64_t k0, int64_t n, float* panel,
+                         int64_t ldw) {
     constexpr int64_t chunk = 256;  // a multiple of every block length
     alignas(64) float decoded[lanes][chunk];
     const int64_t start = k0 / type.block_len * type.block_bytes,
@@ -136,6 +140,61 @@ inline void pack_group_decoded(const TypeInfo& type, const RowSet& rows, int64_t
         for (int i = 0; i < lanes; ++i)
             decode_row(type, rows.row[i] + start + at / chunk * step, decoded[i], count);
         const RowSet f32(reinterpret_cast<const std::byte*>(decoded), sizeof decoded[0], lanes);
-        pack_group<F32Rows>(f32, 0, count, panel + at * ldw, ldw);
+        fill_rows<F32Rows>(f32, 0, count, panel + at * ldw, ldw);
+    }
+}
+
+// The packed layout: units of 32 bits of every row of a group in turn. V groups, `group_bytes` apart, give
+// independent chains of sums where few activation rows leave the multiply-adds waiting for each other.
+template <class Rows, int R, int V>
+inline void packed_tile(const std::byte* w, int64_t group_bytes, int64_t k, const float* x, int64_t ldx,
+                        float* c, int64_t ldc) {
+    F acc[R][V];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) acc[r][v] = zero();
+    int64_t at = 0;
+    for (; at + Rows::parts <= k; at += Rows::parts, w += lanes * 4) {
+        I unit[V];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) unit[v] = load_i(w + v * group_bytes);
+#pragma GCC unroll 2
+        for (int p = 0; p < Rows::parts; ++p)
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v) {
+                const F column = Rows::part(unit[v], p);
+#pragma GCC unroll 8
+                for (int r = 0; r < R; ++r) acc[r][v] = fma(set1(x[r * ldx + at + p]), column, acc[r][v]);
+            }
+    }
+    if (at < k)  // an odd last column
+        for (int v = 0; v < V; ++v) {
+            const F column = Rows::part(load_i(w + v * group_bytes), 0);
+            for (int r = 0; r < R; ++r) acc[r][v] = fma(set1(x[r * ldx + at]), column, acc[r][v]);
+        }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) store(c + r * ldc + v * lanes, acc[r][v]);
+}
+
+// `rows` <= R activation rows.
+template <class Rows, int R, int V>
+inline void packed_rows(int64_t rows, const std::byte* w, int64_t group_bytes, int64_t k, const float* x,
+                        int64_t ldx, float* c, int64_t ldc) {
+    if (rows == R) return packed_tile<Rows, R, V>(w, group_bytes, k, x, ldx, c, ldc);
+    if constexpr (R > 1) packed_rows<Rows, R - 1, V>(rows, w, group_bytes, k, x, ldx, c, ldc);
+}
+
+// Columns [k0, k0 + n) of a packed group -> panel[k - k0][0..lanes); k0 is even.
+template <class Rows>
+inline void fill_packed(const std::byte* group, int64_t k0, int64_t n, float* panel, int64_t ldw) {
+    const std::byte* w = group + k0 / Rows::parts * lanes * 4;
+    for (int64_t at = 0; at < n; at += Rows::parts, w += lanes * 4) {
+        const I unit = load_i(w);
+#pragma GCC unroll 2
+        for (int p = 0; p < Rows::parts; ++p)
+            if (at + p < n) store(panel + (at + p) * ldw, Rows::part(unit, p));
     }
 }

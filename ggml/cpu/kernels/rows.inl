@@ -131,7 +131,7 @@ inline void rope_row(const RopeStoreParams& p, int32_t n_heads, const float* tab
 }
 
 // Blocks of 32 values as codes and scale, d = amax / 127. A block with a NaN or an infinity gets a NaN scale.
-inline void quantize_row(const float* x, int64_t k, int8_t* q, float* d, int32_t* offset) {
+inline void quantize_row(const float* x, int64_t k, int8_t* q, Int8Block* blocks) {
     for (int64_t i = 0; i < k; i += 32, x += 32, q += 32) {
         F largest = zero(), poison = zero();
         for (int j = 0; j < 32; j += lanes) {
@@ -141,15 +141,21 @@ inline void quantize_row(const float* x, int64_t k, int8_t* q, float* d, int32_t
         }
         const float amax = max_of(largest), bad = sum(poison);
         const F inverse = set1(amax > 1e-35f && bad == 0 ? 127 / amax : 0);
-        I total = set1_i(0);
+        I total[2] = {set1_i(0), set1_i(0)};
         for (int j = 0; j < 32; j += lanes) {
             // Operand order turns a NaN into 127: its block is poisoned by the scale.
             const F v = max(min(load(x + j) * inverse, set1(127)), set1(-127));
             const I code = to_int(v);
-            total = add_i(total, code);
+            total[j / 16] = add_i(total[j / 16], code);
             store_i8(q + j, code);
         }
-        *d++ = amax / 127 + bad;
-        *offset++ = -weight_offset * sum_i(total);
+        const int32_t low = sum_i(total[0]), high = sum_i(total[1]);
+        const float d = amax / 127 + bad;
+        *blocks++ = {d,
+                     d * static_cast<float>(low + high),
+                     {d * static_cast<float>(low), d * static_cast<float>(high)},
+                     -(low + high),
+                     {-low, -high},
+                     0};
     }
 }

@@ -10,7 +10,11 @@ constexpr KernelTable make_table(std::string_view name, std::string_view needs,
     t.encode = encode_row;
     t.int8_path = has_int8_path;
     t.quantize = quantize_row;
-    t.matmul_shape = {panel_columns, block_rows, static_cast<size_t>(panel_bytes + tile_bytes)};
+    t.lanes = lanes;
+    t.packed_group_bytes = packed_group_bytes;
+    t.pack_group = pack_group;
+    t.matmul_shape = {panel_columns, block_rows};
+    t.matmul_scratch = matmul_scratch;
     t.matmul = matmul_block;
     t.norm = norm_row;
     t.glu = glu_row;

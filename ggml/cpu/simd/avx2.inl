@@ -60,6 +60,17 @@ inline I load_i(const void* p) { return _mm256_loadu_si256(static_cast<const __m
 inline void store_i(void* p, I v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
 inline I set1_i(int32_t x) { return _mm256_set1_epi32(x); }
 inline I add_i(I a, I b) { return _mm256_add_epi32(a, b); }
+inline I set1_i8(int x) { return _mm256_set1_epi8(static_cast<char>(x)); }
+inline I and_i(I a, I b) { return _mm256_and_si256(a, b); }
+inline I or_i(I a, I b) { return _mm256_or_si256(a, b); }
+template <int n>
+inline I shift_left(I v) {
+    return _mm256_slli_epi32(v, n);
+}
+template <int n>
+inline I shift_right(I v) {
+    return _mm256_srli_epi32(v, n);
+}
 inline I as_int(F v) { return _mm256_castps_si256(v); }
 inline F as_float(I v) { return _mm256_castsi256_ps(v); }
 inline I to_int(F v) { return _mm256_cvtps_epi32(v); }  // nearest even
@@ -104,30 +115,10 @@ inline void transpose(I (&v)[8]) {
     }
 }
 
-// 32 bytes of each of 8 rows -> out[j], lane r: bytes 4j .. 4j+3 of row r.
-inline void transpose_32_bytes(const std::byte* const* rows, int64_t at, I (&out)[8]) {
-    for (int i = 0; i < 8; ++i) out[i] = load_i(rows[i] + at);
-    transpose(out);
+// Sixteen bytes, looked up by byte.
+using Table16 = I;
+inline Table16 load_table(const int8_t* levels, int offset) {
+    const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));
+    return _mm256_broadcastsi128_si256(_mm_add_epi8(t, _mm_set1_epi8(static_cast<char>(offset))));
 }
-
-// One f16 of each of 8 rows.
-inline F gather_f16(const std::byte* const* rows, int64_t at) {
-    const auto h = [&](int i) {
-        short x;
-        std::memcpy(&x, rows[i] + at, 2);
-        return x;
-    };
-    return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
-}
-
-// Products of int8 quadruples: |w| unsigned times x with the sign of w. 128 * 127 * 2 fits 16 bits, so the
-// saturating multiply-add never saturates.
-struct W {
-    I magnitude, w;
-};
-constexpr int32_t weight_offset = 0;
-inline W prepare(I w) { return {_mm256_abs_epi8(w), w}; }
-inline I dot(I acc, const W& w, I x) {
-    const I pairs = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x, w.w));
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
+inline I look_up(Table16 table, I codes) { return _mm256_shuffle_epi8(table, codes); }

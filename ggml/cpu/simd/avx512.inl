@@ -47,6 +47,17 @@ inline I load_i(const void* p) { return _mm512_loadu_si512(p); }
 inline void store_i(void* p, I v) { _mm512_storeu_si512(p, v); }
 inline I set1_i(int32_t x) { return _mm512_set1_epi32(x); }
 inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
+inline I set1_i8(int x) { return _mm512_set1_epi8(static_cast<char>(x)); }
+inline I and_i(I a, I b) { return _mm512_and_si512(a, b); }
+inline I or_i(I a, I b) { return _mm512_or_si512(a, b); }
+template <int n>
+inline I shift_left(I v) {
+    return _mm512_slli_epi32(v, n);
+}
+template <int n>
+inline I shift_right(I v) {
+    return _mm512_srli_epi32(v, n);
+}
 inline I as_int(F v) { return _mm512_castps_si512(v); }
 inline F as_float(I v) { return _mm512_castsi512_ps(v); }
 inline I to_int(F v) { return _mm512_cvtps_epi32(v); }  // nearest even
@@ -92,39 +103,10 @@ inline void transpose(I (&v)[16]) {
     }
 }
 
-// 32 bytes of each of 16 rows -> out[j], lane r: bytes 4j .. 4j+3 of row r.
-inline void transpose_32_bytes(const std::byte* const* rows, int64_t at, I (&out)[8]) {
-    I v[8], r[8], s[8];
-    for (int i = 0; i < 8; ++i) {
-        const __m256i lo = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[i] + at));
-        const __m256i hi = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[i + 8] + at));
-        v[i] = _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
-    }
-    for (int i = 0; i < 8; i += 2) {
-        r[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-        r[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-    }
-    for (int g = 0; g < 8; g += 4) {  // s[g + c], quarter q: column 4(q%2) + c of rows 8(q/2) + g ..
-        s[g] = _mm512_unpacklo_epi64(r[g], r[g + 2]);
-        s[g + 1] = _mm512_unpackhi_epi64(r[g], r[g + 2]);
-        s[g + 2] = _mm512_unpacklo_epi64(r[g + 1], r[g + 3]);
-        s[g + 3] = _mm512_unpackhi_epi64(r[g + 1], r[g + 3]);
-    }
-    const I even = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13),
-            odd = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
-    for (int c = 0; c < 4; ++c) {
-        out[c] = _mm512_permutex2var_epi64(s[c], even, s[4 + c]);
-        out[4 + c] = _mm512_permutex2var_epi64(s[c], odd, s[4 + c]);
-    }
+// Sixteen bytes, looked up by byte.
+using Table16 = I;
+inline Table16 load_table(const int8_t* levels, int offset) {
+    const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));
+    return _mm512_broadcast_i32x4(_mm_add_epi8(t, _mm_set1_epi8(static_cast<char>(offset))));
 }
-
-// One f16 of each of 16 rows.
-inline F gather_f16(const std::byte* const* rows, int64_t at) {
-    const auto h = [&](int i) {
-        short x;
-        std::memcpy(&x, rows[i] + at, 2);
-        return x;
-    };
-    return _mm512_cvtph_ps(_mm256_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7), h(8), h(9),
-                                             h(10), h(11), h(12), h(13), h(14), h(15)));
-}
+inline I look_up(Table16 table, I codes) { return _mm512_shuffle_epi8(table, codes); }

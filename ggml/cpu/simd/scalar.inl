@@ -66,7 +66,18 @@ inline I load_i(const void* p) {
 }
 inline void store_i(void* p, I v) { std::memcpy(p, &v, sizeof v); }
 inline I set1_i(int32_t x) { return I{x, x, x, x}; }
+inline I set1_i8(int x) { return set1_i(x * 0x01010101); }
 inline I add_i(I a, I b) { return a + b; }
+inline I and_i(I a, I b) { return a & b; }
+inline I or_i(I a, I b) { return a | b; }
+template <int n>
+inline I shift_left(I v) {
+    return reinterpret_cast<I>(reinterpret_cast<U>(v) << n);
+}
+template <int n>
+inline I shift_right(I v) {
+    return reinterpret_cast<I>(reinterpret_cast<U>(v) >> n);
+}
 inline int32_t sum_i(I v) { return v[0] + v[1] + v[2] + v[3]; }
 inline void store_i8(int8_t* p, I v) {
     for (int i = 0; i < lanes; ++i) p[i] = static_cast<int8_t>(v[i] < -128 ? -128 : v[i] > 127 ? 127 : v[i]);
@@ -91,39 +102,35 @@ inline void transpose(I (&v)[4]) {
         }
 }
 
-// 32 bytes of each of 4 rows -> out[j], lane r: bytes 4j .. 4j+3 of row r.
-inline void transpose_32_bytes(const std::byte* const* rows, int64_t at, I (&out)[8]) {
-    for (int j = 0; j < 8; ++j)
-        for (int r = 0; r < lanes; ++r) {
-            int32_t x;
-            std::memcpy(&x, rows[r] + at + 4 * j, 4);
-            out[j][r] = x;
-        }
+// Sixteen bytes, looked up by byte.
+struct Table16 {
+    int8_t v[16];
+};
+inline Table16 load_table(const int8_t* levels, int) {
+    Table16 t;
+    std::memcpy(t.v, levels, sizeof t.v);
+    return t;
 }
-
-// One f16 of each of 4 rows.
-inline F gather_f16(const std::byte* const* rows, int64_t at) {
-    F v;
-    for (int r = 0; r < lanes; ++r) {
-        uint16_t h;
-        std::memcpy(&h, rows[r] + at, 2);
-        v[r] = f16_to_f32(h);
-    }
-    return v;
+inline I look_up(const Table16& table, I codes) {
+    uint8_t c[16];
+    std::memcpy(c, &codes, sizeof c);
+    for (uint8_t& x : c) x = static_cast<uint8_t>(table.v[x & 15]);
+    return load_i(c);
 }
 
 // Products of int8 quadruples.
-struct W {
+struct Weights {
     I w;
 };
 constexpr int32_t weight_offset = 0;
-inline W prepare(I w) { return {w}; }
+inline Weights unsigned_weights(I w) { return {w}; }
+inline Weights signed_weights(I w) { return {w}; }
 // Byte b of each lane, sign-extended.
 template <int b>
 inline I byte_of(I v) {
     return reinterpret_cast<I>(reinterpret_cast<U>(v) << (24 - 8 * b)) >> 24;
 }
-inline I dot(I acc, const W& w, I x) {
+inline I dot(I acc, const Weights& w, I x) {
     return acc + byte_of<0>(w.w) * byte_of<0>(x) + byte_of<1>(w.w) * byte_of<1>(x) +
            byte_of<2>(w.w) * byte_of<2>(x) + byte_of<3>(w.w) * byte_of<3>(x);
 }

@@ -1,8 +1,9 @@
-// Products of int8 quadruples with AVX512-VNNI: weights shifted by 128 to unsigned.
-// The surplus 128 * sum(x) is taken off where the sum starts (Int8Rows::offset).
-struct W {
-    I shifted;
-};
+// Products of int8 quadruples with AVX512-VNNI, which takes unsigned weights: signed codes are stored with
+// 128 added, and the sums start at -128 * sum(x).
 constexpr int32_t weight_offset = 128;
-inline W prepare(I w) { return {_mm512_xor_si512(w, _mm512_set1_epi8(-128))}; }
-inline I dot(I acc, const W& w, I x) { return _mm512_dpbusd_epi32(acc, w.shifted, x); }
+struct Weights {
+    I w;
+};
+inline Weights unsigned_weights(I w) { return {w}; }
+inline Weights signed_weights(I w) { return {w}; }
+inline I dot(I acc, const Weights& w, I x) { return _mm512_dpbusd_epi32(acc, w.w, x); }

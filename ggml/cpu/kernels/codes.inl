@@ -1,0 +1,135 @@
+// Sources of integer-coded weights for the int8 micro-kernel: the packed layout as it streams by, and a
+// panel of unpacked codes that stays in the cache. Both give the same codes, scales and minima.
+
+template <int n>  // n > 0 towards low bits, n < 0 towards high bits; stray bits are masked off by the caller
+inline I shifted(I v) {
+    if constexpr (n > 0) return shift_right<n>(v);
+    if constexpr (n < 0) return shift_left<-n>(v);
+    return v;
+}
+
+// Quad j of a plane of `bits`, moved so that its lowest bit is bit `to` of each byte.
+template <int bits, int to, int j>
+inline I plane_quad(const I* vectors) {
+    constexpr int quads = 8 / bits;
+    return and_i(shifted<bits*(j % quads) - to>(vectors[j / quads]), set1_i8(((1 << bits) - 1) << to));
+}
+
+// Quads j .. 7 of a block whose codes are a plane of `main` bits and one of `extra` bits above them.
+template <int main, int extra, int j = 0>
+inline void join_planes(const I* planes, I* quads) {
+    quads[j] = plane_quad<main, 0, j>(planes);
+    if constexpr (extra > 0) quads[j] = or_i(quads[j], plane_quad<extra, main, j>(planes + main));
+    if constexpr (j < 7) join_planes<main, extra, j + 1>(planes, quads);
+}
+
+// The eight quads of a block of 32 columns.
+template <int bits>
+inline void load_codes(const std::byte* p, I (&quads)[8]) {
+    constexpr int vec = lanes * 4;
+    constexpr int main = bits == 8 ? 8 : bits >= 4 ? 4 : bits >= 2 ? 2 : 1, extra = bits - main;
+    I planes[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < bits; ++i) planes[i] = load_i(p + i * vec);
+    if constexpr (bits == 8)
+        for (int j = 0; j < 8; ++j) quads[j] = planes[j];
+    else
+        join_planes<main, extra>(planes, quads);
+}
+
+template <class F>
+using PackedOf = Packed<F, lanes>;
+
+// Streams the spans of one group of rows of format Fmt.
+template <class Fmt>
+struct CodeStream {
+    using P = PackedOf<Fmt>;
+    static constexpr int vectors = 1;
+    static constexpr int halves = P::halves;
+    static constexpr bool has_min = P::has_min, is_signed = P::codes.is_signed;
+    static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
+
+    const std::byte* group;
+    I quads[8];
+    F scales[halves], mins[halves];
+    Table16 table;
+
+    explicit CodeStream(const std::byte* rows) : group(rows) {
+        if constexpr (P::codes.table) table = load_table(P::codes.levels.data(), weight_offset);
+    }
+
+    static F scale_at(const std::byte* scales, int64_t i) {
+        const std::byte* p = scales + i * P::per_scale;
+        F v;
+        if constexpr (P::codes.scales == ScaleKind::f16) v = load_f16(reinterpret_cast<const uint16_t*>(p));
+        if constexpr (P::codes.scales == ScaleKind::bf16) v = load_bf16(reinterpret_cast<const uint16_t*>(p));
+        if constexpr (P::codes.scales == ScaleKind::f32) v = load(reinterpret_cast<const float*>(p));
+        if constexpr (P::codes.scales == ScaleKind::factor) v = load_i8(reinterpret_cast<const int8_t*>(p));
+        if constexpr (P::codes.table_scale != 1) v = v * set1(P::codes.table_scale);
+        return v;
+    }
+    void begin(int64_t block) {
+        constexpr int64_t blocks = P::span / 32;
+        const std::byte* span = group + block / blocks * P::span_bytes;
+        const int64_t in_span = block % blocks;
+        load_codes<P::codes.bits>(span + P::codes_at + in_span * P::block_bytes, quads);
+        const auto* factors = reinterpret_cast<const uint16_t*>(span);
+#pragma GCC unroll 2
+        for (int h = 0; h < halves; ++h) {
+            const int64_t i = in_span * 32 / P::group + h;
+            scales[h] = scale_at(span + P::scales_at, i);
+            if constexpr (P::codes.scales == ScaleKind::factor) scales[h] = scales[h] * load_f16(factors);
+            if constexpr (has_min) {
+                mins[h] = scale_at(span + P::mins_at, i);
+                if constexpr (P::codes.scales == ScaleKind::factor)
+                    mins[h] = mins[h] * load_f16(factors + lanes);
+            }
+        }
+    }
+    I codes(int, int j) const {
+        if constexpr (P::codes.table) return look_up(table, quads[j]);
+        return quads[j];
+    }
+    F scale(int, int h) const { return scales[h]; }
+    F min(int, int h) const { return mins[h]; }
+};
+
+// A panel of V row groups: per block and vector 8 quads, then the scales and minima of its halves.
+template <int V, int n_halves, bool mins, bool signed_codes, int zero_code>
+struct CodePanel {
+    static constexpr int vectors = V;
+    static constexpr int halves = n_halves;
+    static constexpr bool has_min = mins, is_signed = signed_codes;
+    static constexpr int zero = zero_code;
+    static constexpr int64_t vec = lanes * 4;
+    static constexpr int64_t vector_bytes = vec * (8 + halves * (has_min ? 2 : 1));
+    static constexpr int64_t block_bytes = V * vector_bytes;
+
+    std::byte* panel;
+    const std::byte* at = nullptr;
+
+    void begin(int64_t block) { at = panel + block * block_bytes; }
+    I codes(int v, int j) const { return load_i(at + v * vector_bytes + j * vec); }
+    F scale(int v, int h) const {
+        return load(reinterpret_cast<const float*>(at + v * vector_bytes + (8 + h) * vec));
+    }
+    F min(int v, int h) const {
+        return load(reinterpret_cast<const float*>(at + v * vector_bytes + (8 + halves + h) * vec));
+    }
+    // Vector v of the panel's blocks [0, n) from the stream's blocks [first, first + n).
+    template <class Stream>
+    void fill(Stream stream, int64_t first, int64_t n, int v) const {
+        std::byte* p = panel + v * vector_bytes;
+        for (int64_t b = 0; b < n; ++b, p += block_bytes) {
+            stream.begin(first + b);
+#pragma GCC unroll 8
+            for (int j = 0; j < 8; ++j) store_i(p + j * vec, stream.codes(0, j));
+#pragma GCC unroll 2
+            for (int h = 0; h < halves; ++h) {
+                store(reinterpret_cast<float*>(p + (8 + h) * vec), stream.scale(0, h));
+                if constexpr (has_min)
+                    store(reinterpret_cast<float*>(p + (8 + halves + h) * vec), stream.min(0, h));
+            }
+        }
+    }
+};
