@@ -12,13 +12,13 @@ namespace {
 constexpr int64_t line = 64;
 
 struct Int8Layout {
-    int64_t blocks, bytes;  // of the blocks, from the start; codes come first
+    int64_t blocks, halves, bytes;  // from the start; codes come first
 };
 
 Int8Layout int8_layout(int64_t rows, int64_t k) {
-    const int64_t blocks = round_up(rows * k, line);
-    const auto size = static_cast<int64_t>(sizeof(Int8Block));
-    return {blocks, blocks + round_up(rows * (k / int8_block) * size, line)};
+    const int64_t n = rows * (k / int8_block), blocks = round_up(rows * k, line);
+    const int64_t halves = blocks + round_up(n * int64_t{sizeof(Int8Block)}, line);
+    return {blocks, halves, halves + round_up(n * int64_t{sizeof(Int8Halves)}, line)};
 }
 
 bool needs_int8(const Exec& exec, const OpArgs& a) {
@@ -30,18 +30,22 @@ bool needs_int8(const Exec& exec, const OpArgs& a) {
 Int8Rows quantize_rows(const Exec& exec, const Tensor& x, std::byte* memory) {
     const Int8Layout layout = int8_layout(x.rows, x.cols);
     int8_t* q = reinterpret_cast<int8_t*>(memory);
-    auto* meta = reinterpret_cast<Int8Block*>(memory + layout.blocks);
+    auto* const block_list = reinterpret_cast<Int8Block*>(memory + layout.blocks);
+    auto* const halves = reinterpret_cast<Int8Halves*>(memory + layout.halves);
     // One long row is cut as well: blocks are independent.
     constexpr int64_t piece = 64 * int8_block;
     const int64_t pieces = ceil_div(x.cols, piece), blocks = x.cols / int8_block;
+    const int64_t tile_rows = exec.kernels->tile_rows;
     exec.rows(x.rows * pieces, 4 * std::min(piece, x.cols), [&](int64_t first, int64_t last, int) {
         for (int64_t i = first; i < last; ++i) {
-            const int64_t r = i / pieces, c = i % pieces * piece, block = r * blocks + c / int8_block;
-            exec.kernels->quantize(x.row(r) + c, std::min(piece, x.cols - c), q + r * x.cols + c,
-                                   meta + block);
+            const int64_t r = i / pieces, c = i % pieces * piece, tile = r / tile_rows * tile_rows;
+            const int64_t h = std::min(tile_rows, x.rows - tile);  // rows of this tile
+            const int64_t place = tile * blocks + c / int8_block * h + (r - tile);
+            exec.kernels->quantize(x.row(r) + c, std::min(piece, x.cols - c), h, q + place * int8_block,
+                                   block_list + place, halves + place);
         }
     });
-    return {q, meta};
+    return {q, block_list, halves};
 }
 
 size_t worker_scratch(const Exec& exec, const OpArgs& a) {
@@ -105,7 +109,7 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
         b.m = std::min(cut.rows, x.rows - r0);
         b.x = x.row(r0);
         b.x_stride = x.stride / 4;
-        if (xq.q) b.xq = {xq.q + r0 * x.cols, xq.blocks + r0 * blocks};
+        if (xq.q) b.xq = {xq.q + r0 * x.cols, xq.blocks + r0 * blocks, xq.halves + r0 * blocks};
         b.bias = bias ? bias.row(0) + n0 : nullptr;
         b.residual = residual ? residual.row(r0) + column : nullptr;
         b.residual_stride = residual.stride / 4;

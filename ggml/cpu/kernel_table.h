@@ -17,14 +17,18 @@ namespace nibble::cpu {
 struct Int8Block {
     float d;
     float d_sum;      // d * sum of q
-    float d_half[2];  // of the first and the last 16
     int32_t neg_sum;  // -sum of q
-    int32_t neg_half[2];
-    int32_t unused;
 };
+struct Int8Halves {  // of the first and the last 16
+    float d_sum[2];
+    int32_t neg_sum[2];
+};
+// Rows lie in tiles of KernelTable::tile_rows (the last may be lower), and a tile of h rows holds block after
+// block the h rows of each: every address in a kernel is one pointer plus a constant.
 struct Int8Rows {
-    const int8_t* q = nullptr;          // [rows x K]
-    const Int8Block* blocks = nullptr;  // [rows x K/32]
+    const int8_t* q = nullptr;           // [rows x K]
+    const Int8Block* blocks = nullptr;   // [rows x K/32]
+    const Int8Halves* halves = nullptr;  // likewise
 };
 inline constexpr int64_t int8_block = 32;
 
@@ -53,7 +57,7 @@ struct MatmulBlock {
 // One instruction set's way to cut a matmul.
 struct MatmulShape {
     int64_t column_step = 0;  // cut columns at multiples of this; whole groups of packed rows
-    int64_t max_rows = 0;     // rows of one block
+    int64_t max_rows = 0;     // rows of one block; cut rows at multiples of tile_rows
 };
 
 struct NormBlock {
@@ -99,7 +103,9 @@ struct KernelTable {
                        std::byte* group);
 
     bool (*int8_path)(const TypeInfo&);  // whether matmul reads Int8Rows for this weight type
-    void (*quantize)(const float* x, int64_t k, int8_t* q, Int8Block* blocks);
+    int tile_rows;
+    // k values of one row of a tile of height `h`; the pointers are to its place in their first block.
+    void (*quantize)(const float* x, int64_t k, int64_t h, int8_t* q, Int8Block* blocks, Int8Halves* halves);
     MatmulShape matmul_shape;
     size_t (*matmul_scratch)(const TypeInfo&, int64_t k, bool packed);  // bytes per thread
     void (*matmul)(const MatmulBlock&);

@@ -7,9 +7,9 @@ constexpr int64_t block_rows = 256;                      // most rows of a block
 constexpr int64_t panel_bytes = 256 * 1024;              // fits the second-level cache beside the activations
 constexpr int64_t small_panel_bytes = 64 * 1024;
 constexpr int64_t small_rows = 48;  // up to here panels are small: filling and using them alternate quickly
-// Up to here codes are unpacked for every stream_rows rows, from the cache after the first time: cheaper than
-// a panel, and the weights pass through memory once.
-constexpr int64_t streamed_code_rows = 4 * stream_rows;
+// Up to here a group of weights is streamed for every stream_rows rows, from the cache after the first time:
+// cheaper than a panel, and the weights pass through memory once.
+constexpr int64_t streamed_rows = 4 * stream_rows;
 constexpr int64_t tile_bytes = block_rows * panel_columns * 4;
 
 // out[r][0..n) = c[r] + bias + residual for m rows from row r0 and columns from n0.
@@ -58,16 +58,19 @@ template <class Rows>
 inline void stream_packed(const MatmulBlock& b) {
     constexpr int64_t pair = 2 * lanes;
     alignas(64) float c[stream_rows * pair];
-    int64_t n0 = 0;
-    for (; n0 + lanes < b.n; n0 += pair) {
+    for (int64_t n0 = 0; n0 < b.n; n0 += pair) {
+        const std::byte* w = b.w + n0 * b.w_stride;
         const int64_t n = b.n - n0 < pair ? b.n - n0 : pair;
-        packed_rows<Rows, stream_rows, 2>(b.m, b.w + n0 * b.w_stride, lanes * b.w_stride, b.k, b.x,
-                                          b.x_stride, c, pair);
-        finish(b, n0, n, 0, b.m, c, pair);
+        for (int64_t r = 0; r < b.m; r += stream_rows) {
+            const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
+            const float* x = b.x + r * b.x_stride;
+            if (n > lanes)
+                packed_rows<Rows, stream_rows, 2>(m, w, lanes * b.w_stride, b.k, x, b.x_stride, c, pair);
+            else
+                packed_rows<Rows, stream_rows, 1>(m, w, 0, b.k, x, b.x_stride, c, pair);
+            finish(b, n0, n, r, m, c, pair);
+        }
     }
-    if (n0 >= b.n) return;
-    packed_rows<Rows, stream_rows, 1>(b.m, b.w + n0 * b.w_stride, 0, b.k, b.x, b.x_stride, c, pair);
-    finish(b, n0, b.n - n0, 0, b.m, c, pair);
 }
 
 template <class Rows>
@@ -118,7 +121,7 @@ inline void stream_codes(const MatmulBlock& b) {
         const CodeStream<Fmt> source(packed_group(b, n0, b.scratch));
         for (int64_t r = 0; r < b.m; r += stream_rows) {
             const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
-            int8_rows<stream_rows>(m, source, b.k / int8_block, b.xq, r, 0, b.k, c, lanes, true);
+            int8_rows(m, source, b.k / int8_block, b.xq, r, 0, b.k, c, lanes, true);
             finish(b, n0, n, r, m, c, lanes);
         }
     }
@@ -140,9 +143,9 @@ inline void panel_codes(const MatmulBlock& b) {
                 panel.fill(Stream(packed_group(b, n0 + at, b.scratch + panel_bytes + tile_bytes)), first,
                            count, v);
             }
-            for (int64_t r = 0; r < b.m; r += int_tile_rows)
-                int8_rows<int_tile_rows>(b.m - r < int_tile_rows ? b.m - r : int_tile_rows, panel, count,
-                                         b.xq, r, first, b.k, c + r * code_columns, code_columns, first == 0);
+            for (int64_t r = 0; r < b.m; r += stream_rows)
+                int8_rows(b.m - r < stream_rows ? b.m - r : stream_rows, panel, count, b.xq, r, first, b.k,
+                          c + r * code_columns, code_columns, first == 0);
         }
         finish(b, n0, n, 0, b.m, c, code_columns);
     }
@@ -163,10 +166,10 @@ inline void matmul_block(const MatmulBlock& b) {
     visit_format(b.type->type, [&]<class Fmt>() {
         if constexpr (Fmt::dot == DotClass::real) {
             using Rows = RowsOf<Fmt>;
-            if (b.m > stream_rows) return panel_real(b);
-            return b.packed ? stream_packed<Rows>(b) : stream_real<Rows>(b);
+            if (b.packed && b.m <= streamed_rows) return stream_packed<Rows>(b);
+            return b.m <= stream_rows ? stream_real<Rows>(b) : panel_real(b);
         } else if constexpr (code_layout<Fmt>().bits > 0) {
-            return b.m <= streamed_code_rows ? stream_codes<Fmt>(b) : panel_codes<Fmt>(b);
+            return b.m <= streamed_rows ? stream_codes<Fmt>(b) : panel_codes<Fmt>(b);
         } else {
             return panel_real(b);
         }

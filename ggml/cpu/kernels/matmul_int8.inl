@@ -10,59 +10,45 @@ inline auto prepare(I codes) {
         return unsigned_weights(codes);
 }
 
-// R activation rows from `row` against the source's blocks [0, n), which are blocks [first, first + n) of x.
+// A tile of R activation rows, from block `first` of its K, against the source's blocks [0, n).
 template <int R, class Source>
-inline void int8_tile(Source source, int64_t n, const Int8Rows& x, int64_t row, int64_t first, int64_t k,
-                      float* c, int64_t ldc, bool from_zero) {
+inline void int8_tile(Source source, int64_t n, const int8_t* q, const Int8Block* blocks,
+                      const Int8Halves* halves, float* c, int64_t ldc, bool from_zero) {
     constexpr int V = Source::vectors, H = Source::halves;
-    const int64_t blocks = k / int8_block;
     F acc[R][V];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
         for (int v = 0; v < V; ++v) acc[r][v] = from_zero ? zero() : load(c + r * ldc + v * lanes);
-    const int8_t* q = x.q + row * k + first * int8_block;
-    const Int8Block* meta = x.blocks + row * blocks + first;
-    for (int64_t b = 0; b < n; ++b, q += int8_block, ++meta) {
+    for (int64_t b = 0; b < n; ++b, q += R * int8_block, blocks += R, halves += R) {
         source.begin(b);
-        I sums[R][V][H];
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-            for (int h = 0; h < H; ++h) {
-                const Int8Block& m = meta[r * blocks];
-                I start = set1_i(0);
-                if constexpr (Source::zero != 0)
-                    start = shift_left<__builtin_ctz(Source::zero | 1 << 30)>(
-                        set1_i(H == 1 ? m.neg_sum : m.neg_half[h]));
-#pragma GCC unroll 16
-                for (int v = 0; v < V; ++v) sums[r][v][h] = start;
-            }
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; ++j) {
-#pragma GCC unroll 16
-            for (int v = 0; v < V; ++v) {
-                const auto w = prepare<Source::is_signed>(source.codes(v, j));
-#pragma GCC unroll 16
-                for (int r = 0; r < R; ++r) {
-                    int32_t four;
-                    std::memcpy(&four, q + r * k + 4 * j, 4);
-                    I& sum = sums[r][v][j * H / 8];
-                    sum = dot(sum, w, set1_i(four));
-                }
-            }
-        }
-#pragma GCC unroll 16
+#pragma GCC unroll 4
         for (int v = 0; v < V; ++v)
 #pragma GCC unroll 2
             for (int h = 0; h < H; ++h) {
+                I sums[R];
+#pragma GCC unroll 16
+                for (int r = 0; r < R; ++r)
+                    sums[r] = Source::zero == 0 ? set1_i(0)
+                                                : shift_left<__builtin_ctz(Source::zero | 1 << 30)>(set1_i(
+                                                      H == 1 ? blocks[r].neg_sum : halves[r].neg_sum[h]));
+#pragma GCC unroll 8
+                for (int j = h * 8 / H; j < (h + 1) * 8 / H; ++j) {
+                    const auto w = prepare<Source::is_signed>(source.codes(v, j));
+#pragma GCC unroll 16
+                    for (int r = 0; r < R; ++r) {
+                        int32_t four;
+                        std::memcpy(&four, q + r * int8_block + 4 * j, 4);
+                        sums[r] = dot(sums[r], w, set1_i(four));
+                    }
+                }
                 const F scale = source.scale(v, h);
 #pragma GCC unroll 16
                 for (int r = 0; r < R; ++r) {
-                    const Int8Block& m = meta[r * blocks];
-                    acc[r][v] = fma(to_float(sums[r][v][h]), scale * set1(m.d), acc[r][v]);
+                    acc[r][v] = fma(to_float(sums[r]), scale * set1(blocks[r].d), acc[r][v]);
                     if constexpr (Source::has_min)
-                        acc[r][v] = fma(source.min(v, h), set1(H == 1 ? m.d_sum : m.d_half[h]), acc[r][v]);
+                        acc[r][v] = fma(source.min(v, h), set1(H == 1 ? blocks[r].d_sum : halves[r].d_sum[h]),
+                                        acc[r][v]);
                 }
             }
     }
@@ -72,10 +58,14 @@ inline void int8_tile(Source source, int64_t n, const Int8Rows& x, int64_t row, 
         for (int v = 0; v < V; ++v) store(c + r * ldc + v * lanes, acc[r][v]);
 }
 
-// `rows` <= R rows.
-template <int R, class Source>
+// The tile that starts at row `row` and has `rows` <= R of them, from block `first` on.
+template <int R = stream_rows, class Source>
 inline void int8_rows(int64_t rows, const Source& source, int64_t n, const Int8Rows& x, int64_t row,
                       int64_t first, int64_t k, float* c, int64_t ldc, bool from_zero) {
-    if (rows == R) return int8_tile<R>(source, n, x, row, first, k, c, ldc, from_zero);
+    if (rows == R) {
+        const int64_t at = row * (k / int8_block) + first * R;
+        return int8_tile<R>(source, n, x.q + at * int8_block, x.blocks + at, x.halves + at, c, ldc,
+                            from_zero);
+    }
     if constexpr (R > 1) int8_rows<R - 1>(rows, source, n, x, row, first, k, c, ldc, from_zero);
 }

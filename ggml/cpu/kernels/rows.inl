@@ -131,8 +131,9 @@ inline void rope_row(const RopeStoreParams& p, int32_t n_heads, const float* tab
 }
 
 // Blocks of 32 values as codes and scale, d = amax / 127. A block with a NaN or an infinity gets a NaN scale.
-inline void quantize_row(const float* x, int64_t k, int8_t* q, Int8Block* blocks) {
-    for (int64_t i = 0; i < k; i += 32, x += 32, q += 32) {
+inline void quantize_row(const float* x, int64_t k, int64_t h, int8_t* q, Int8Block* blocks,
+                         Int8Halves* halves) {
+    for (int64_t i = 0; i < k; i += 32, x += 32, q += 32 * h, blocks += h, halves += h) {
         F largest = zero(), poison = zero();
         for (int j = 0; j < 32; j += lanes) {
             const F v = load(x + j);
@@ -151,11 +152,7 @@ inline void quantize_row(const float* x, int64_t k, int8_t* q, Int8Block* blocks
         }
         const int32_t low = sum_i(total[0]), high = sum_i(total[1]);
         const float d = amax / 127 + bad;
-        *blocks++ = {d,
-                     d * static_cast<float>(low + high),
-                     {d * static_cast<float>(low), d * static_cast<float>(high)},
-                     -(low + high),
-                     {-low, -high},
-                     0};
+        *blocks = {d, d * static_cast<float>(low + high), -(low + high)};
+        *halves = {{d * static_cast<float>(low), d * static_cast<float>(high)}, {-low, -high}};
     }
 }

@@ -9,6 +9,7 @@ constexpr KernelTable make_table(std::string_view name, std::string_view needs,
     t.decode = decode_row;
     t.encode = encode_row;
     t.int8_path = has_int8_path;
+    t.tile_rows = static_cast<int>(stream_rows);
     t.quantize = quantize_row;
     t.lanes = lanes;
     t.packed_group_bytes = packed_group_bytes;

@@ -3,9 +3,9 @@
 using F = __m512;
 using I = __m512i;
 constexpr int lanes = 16;
-constexpr int tile_rows = 6, tile_vecs = 4;          // float tile: 24 accumulators of 32 registers
-constexpr int int_tile_rows = 6, int_tile_vecs = 2;  // integer tile: 12 float and 12 integer accumulators
-constexpr int64_t stream_rows = 8;                   // most activation rows of the streaming kernels
+constexpr int tile_rows = 6, tile_vecs = 4;  // float tile: 24 accumulators of 32 registers
+constexpr int int_tile_vecs = 1;
+constexpr int64_t stream_rows = 8;  // activation activation rows of a streamed or integer tile
 
 inline __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 
