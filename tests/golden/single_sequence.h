@@ -16,8 +16,9 @@ class SingleSequence {
   public:
     static Result<SingleSequence> load(
         const std::filesystem::path& path, Type kv_type,
-        std::shared_ptr<Backend> backend = std::make_shared<ReferenceBackend>()) {
+        std::shared_ptr<Backend> backend = std::make_shared<ReferenceBackend>(), int32_t ctx = 0) {
         RunnerConfig config;
+        config.ctx = ctx;
         config.k_type = config.v_type = kv_type;
         SingleSequence s;
         s.backend_ = std::move(backend);
@@ -41,8 +42,9 @@ class SingleSequence {
         std::iota(b.positions.begin(), b.positions.end(), length_);
         b.sequences = {{0, static_cast<int32_t>(tokens.size())}};
         b.out_rows = {static_cast<int32_t>(tokens.size()) - 1};
-        b.slots = {b.positions};
-        b.pages = {{pages_}};
+        const size_t groups = runner_->spec().kv_groups.size();
+        b.slots.assign(groups, b.positions);
+        b.pages.assign(groups, {pages_});
         length_ += static_cast<int32_t>(tokens.size());
         return runner_->run(b, observer);
     }

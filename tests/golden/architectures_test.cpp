@@ -1,0 +1,190 @@
+// Every folder of tests/golden/models (make_architectures.py) against logits from Hugging Face transformers.
+// As the folder, as the GGUF file that the converter makes of it, and at 8 and 4 bits.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "ggml/base/mapped_file.h"
+#include "ggml/cpu/cpu_backend.h"
+#include "src/model/vocab_file.h"
+#include "src/quant/convert.h"
+#include "tests/golden/single_sequence.h"
+
+using namespace nibble;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Case {
+    int32_t ctx = 0;
+    std::vector<int32_t> ids, rows, greedy;
+    std::vector<std::vector<float>> logits;  // one per entry of `rows`
+};
+
+std::vector<Case> read_cases(const fs::path& folder) {
+    const auto text = read_text_file(folder / "expected.json");
+    REQUIRE(text);
+    std::vector<Case> cases;
+    const auto json = nlohmann::json::parse(*text);
+    for (const auto& c : json["cases"])
+        cases.push_back({c["ctx"], c["ids"], c["rows"], c["greedy"], c["logits"]});
+    return cases;
+}
+
+std::vector<fs::path> folders() {
+    std::vector<fs::path> list;
+    for (const auto& e : fs::directory_iterator(fs::path(NIBBLE_SOURCE_DIR) / "tests/golden/models"))
+        if (e.is_directory()) list.push_back(e.path());
+    std::ranges::sort(list);
+    return list;
+}
+
+struct Scratch {
+    fs::path dir = fs::temp_directory_path() / cat("nibble-golden-", ::getpid());
+    Scratch() { fs::create_directories(dir); }
+    ~Scratch() { fs::remove_all(dir); }
+};
+
+using Logits = std::vector<std::vector<float>>;
+
+struct Output {
+    Logits logits;
+    std::vector<int32_t> greedy;
+};
+
+int32_t best(std::span<const float> logits) {
+    return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
+// Feeds up to each wanted row in turn, so that a prompt arrives in pieces, and then token by token.
+Output run(const fs::path& path, const Case& c, std::shared_ptr<Backend> backend) {
+    Output out;
+    auto s = SingleSequence::load(path, Type::f32, std::move(backend), c.ctx);
+    REQUIRE_MESSAGE(s, (s ? "" : s.error().message()));
+    size_t fed = 0;
+    const auto feed = [&](std::span<const int32_t> tokens) {
+        const auto logits = s->feed(tokens);
+        REQUIRE_MESSAGE(logits, (logits ? "" : logits.error().message()));
+        out.logits.emplace_back(logits->begin(), logits->end());
+    };
+    for (const int32_t row : c.rows) {
+        const auto end = static_cast<size_t>(row) + 1;
+        feed(std::span(c.ids).subspan(fed, end - fed));
+        fed = end;
+    }
+    REQUIRE(fed == c.ids.size());
+    for (size_t i = 0; i < c.greedy.size(); ++i) {
+        out.greedy.push_back(best(out.logits.back()));
+        if (i > 0) out.logits.pop_back();
+        feed(std::vector{out.greedy.back()});
+    }
+    out.logits.pop_back();
+    return out;
+}
+
+// Largest difference over all rows, relative to the largest expected logit.
+double relative_error(const Logits& got, const Logits& expected) {
+    REQUIRE(got.size() == expected.size());
+    double difference = 0, largest = 0;
+    for (size_t r = 0; r < got.size(); ++r) {
+        REQUIRE(got[r].size() == expected[r].size());
+        for (size_t i = 0; i < got[r].size(); ++i) {
+            const double d = std::fabs(static_cast<double>(got[r][i]) - static_cast<double>(expected[r][i]));
+            difference = d <= difference ? difference : d;  // a NaN stays
+            largest = std::max(largest, std::fabs(static_cast<double>(expected[r][i])));
+        }
+    }
+    return difference / largest;
+}
+
+std::vector<double> log_softmax(const std::vector<float>& x) {
+    const double top = *std::ranges::max_element(x);
+    double sum = 0;
+    for (const float v : x) sum += std::exp(v - top);
+    std::vector<double> y;
+    for (const float v : x) y.push_back(v - top - std::log(sum));
+    return y;
+}
+
+// Mean Kullback-Leibler divergence of `got` from `expected`, in nats.
+double mean_kl(const Logits& got, const Logits& expected) {
+    double sum = 0;
+    for (size_t r = 0; r < got.size(); ++r) {
+        const auto p = log_softmax(expected[r]), q = log_softmax(got[r]);
+        for (size_t i = 0; i < p.size(); ++i) sum += std::exp(p[i]) * (p[i] - q[i]);
+    }
+    return sum / static_cast<double>(got.size());
+}
+
+fs::path converted(const fs::path& folder, std::string_view type, const Scratch& scratch) {
+    auto file = TensorFile::open(folder);
+    REQUIRE_MESSAGE(file, (file ? "" : file.error().message()));
+    const auto model = open_model(std::move(*file));
+    REQUIRE_MESSAGE(model, (model ? "" : model.error().message()));
+    const auto vocab = read_vocab((*model)->file);
+    REQUIRE_MESSAGE(vocab, (vocab ? "" : vocab.error().message()));
+    const auto plan = plan_conversion(**model, {*find_recipe(type), true, {}});
+    REQUIRE_MESSAGE(plan, (plan ? "" : plan.error().message()));
+    ThreadPool pool(1);
+    const fs::path path = scratch.dir / cat(folder.filename().string(), ".", type, ".gguf");
+    const auto report = convert(**model, *vocab, *plan, path, pool);
+    REQUIRE_MESSAGE(report, (report ? "" : report.error().message()));
+    return path;
+}
+
+std::shared_ptr<Backend> cpu_backend() { return std::move(*CpuBackend::create()); }
+
+}  // namespace
+
+TEST_CASE("every architecture agrees with transformers, as a folder and as the GGUF made of it") {
+    const Scratch scratch;
+    REQUIRE(!folders().empty());
+    for (const fs::path& folder : folders()) {
+        const std::string name = folder.filename().string();
+        CAPTURE(name);
+        const fs::path gguf = converted(folder, "f32", scratch);
+        for (const Case& c : read_cases(folder)) {
+            CAPTURE(c.ctx);
+            const Output reference = run(folder, c, std::make_shared<ReferenceBackend>());
+            const double error = relative_error(reference.logits, c.logits);
+            CHECK(error < 1e-4);
+            CHECK(reference.greedy == c.greedy);
+
+            const Output fast = run(folder, c, cpu_backend());
+            const double cpu_error = relative_error(fast.logits, c.logits);
+            CHECK(cpu_error < 1e-4);
+            CHECK(fast.greedy == c.greedy);
+
+            // Equal to the last bit where GGUF keeps the order of rows; where it permutes queries and keys,
+            // their products are summed in another order.
+            const Output other = run(gguf, c, std::make_shared<ReferenceBackend>());
+            CHECK(relative_error(other.logits, reference.logits) < 1e-6);
+            CHECK(other.greedy == reference.greedy);
+            MESSAGE(name << ": relative error " << error << ", CPU kernels " << cpu_error);
+        }
+    }
+}
+
+TEST_CASE("every architecture runs at 8 and 4 bits and stays close") {
+    const Scratch scratch;
+    struct Bound {
+        std::string_view type;
+        double kl;
+    };
+    for (const fs::path& folder : folders())
+        for (const Bound bound : {Bound{"int8", 0.02}, Bound{"int4", 0.5}}) {
+            const std::string name = folder.filename().string();
+            CAPTURE(name);
+            CAPTURE(bound.type);
+            const Case c = read_cases(folder).front();
+            const double kl =
+                mean_kl(run(converted(folder, bound.type, scratch), c, cpu_backend()).logits, c.logits);
+            CHECK(kl < bound.kl);
+            CHECK(kl > 0);
+            MESSAGE(name << " " << std::string(bound.type) << ": mean KL " << kl);
+        }
+}
