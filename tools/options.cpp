@@ -59,6 +59,7 @@ void RunOptions::add(CLI::App& app) {
     app.add_option("--k-type", k_type, "type of the cached keys alone");
     app.add_option("--v-type", v_type, "type of the cached values alone");
     app.add_option("--isa", isa, "instruction set of the kernels (default: the best of this machine)");
+    app.add_flag("--no-pack", no_pack, "run from the mapped file: half the memory, slower");
     app.add_flag("--check-nan", check_nan, "stop at the first NaN or infinity and name its layer");
 }
 
@@ -78,6 +79,7 @@ Result<std::vector<std::unique_ptr<Backend>>> RunOptions::backends() const {
     CpuOptions options;
     options.threads = threads;
     options.isa = isa;
+    options.pack = !no_pack;
     list.push_back(NIBBLE_TRY(CpuBackend::create(options)));
     return list;
 }

@@ -28,7 +28,7 @@ struct RunOptions {
     int32_t threads = 0;
     int32_t batch = 512;
     std::string isa, kv_type, k_type, v_type;
-    bool check_nan = false;
+    bool check_nan = false, no_pack = false;
     void add(CLI::App& app);
     Result<EngineConfig> config() const;
     Result<std::vector<std::unique_ptr<Backend>>> backends() const;

@@ -124,7 +124,7 @@ std::vector<OpCase> cases() {
     const Layout decode{1, {0, 1}, {300}}, prefill{33, {0, 33}, run(0, 33)}, empty{0, {}, {}},
         later{20, {0, 20}, run(90, 20)};
     std::vector<OpCase> list;
-    for (const Type t : {Type::f32, Type::f16, Type::bf16, Type::q8_0})
+    for (const Type t : {Type::f32, Type::f16, Type::bf16, Type::q8_0, Type::q4_0})
         for (const Layout& l : {mixed, decode, prefill, empty, later}) {
             list.push_back(attention_case(t, {4, 2, 64, 64, 32, 0, 0.125f, 0}, l, false));
             list.push_back(attention_case(t, {6, 1, 128, 128, 16, 20, 0.088f, 0}, l, true));

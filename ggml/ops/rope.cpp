@@ -96,7 +96,7 @@ OpCase store_case(Type type, RopeStoreParams p, bool rotated) {
 
 std::vector<OpCase> store_cases() {
     std::vector<OpCase> list;
-    for (const Type t : {Type::f32, Type::f16, Type::bf16, Type::q8_0})
+    for (const Type t : {Type::f32, Type::f16, Type::bf16, Type::q8_0, Type::q4_0})
         for (const RopeStyle style : {RopeStyle::half, RopeStyle::adjacent}) {
             list.push_back(store_case(t, {4, 2, 64, 64, 64, 4, style}, true));
             list.push_back(store_case(t, {3, 1, 96, 32, 32, 8, style}, true));

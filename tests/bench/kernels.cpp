@@ -94,6 +94,44 @@ void matmul_bench(benchmark::State& state, const std::string& isa, Type type, in
         Counter(2e-9 * static_cast<double>(rows * n * k), Counter::kIsIterationInvariantRate);
 }
 
+// One token of a 32-head, 8-kv-head model of head_dim 64 at a position, with a cache of its own.
+void attention_bench(benchmark::State& state, const std::string& isa, Type type, int32_t position) {
+    auto backend = std::move(*CpuBackend::create({threads, isa}));
+    const AttentionParams p{32, 8, 64, 64, 32, 0, 0.125f, 0};
+    const int64_t pages = position / p.page_size + 1, rows = pages * p.n_kv_heads * p.page_size;
+    const auto stride = static_cast<int64_t>(*row_bytes(type, p.head_dim));
+    std::vector<float> q(2048, 0.01f), out(2048), zeros(static_cast<size_t>(p.head_dim));
+    const Buffer k = *backend->allocate(static_cast<size_t>(rows * stride), "bench"),
+                 v = *backend->allocate(static_cast<size_t>(rows * stride), "bench");
+    for (int64_t r = 0; r < rows; ++r)
+        for (const Buffer& b : {k, v})
+            info(type).encode(zeros.data(), b.data.get() + r * stride, zeros.size());
+    std::vector<int32_t> seq_rows{0, 1}, positions{position}, table(static_cast<size_t>(pages));
+    for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
+    const auto ints = [](std::vector<int32_t>& x) {
+        const auto n = static_cast<int64_t>(x.size());
+        return Tensor{reinterpret_cast<std::byte*>(x.data()), 1, n, 4 * n, Type::i32, Layout::rows};
+    };
+    Instr instr;
+    instr.op = &attention_op;
+    instr.params = Params(p);
+    BoundInstr bound;
+    bound.instr = &instr;
+    bound.in = {{reinterpret_cast<std::byte*>(q.data()), 1, 2048, 8192, Type::f32, Layout::rows},
+                {k.data.get(), rows, p.head_dim, stride, type, Layout::rows},
+                {v.data.get(), rows, p.head_dim, stride, type, Layout::rows},
+                ints(seq_rows),
+                ints(positions),
+                ints(table),
+                {}};
+    bound.out = {{reinterpret_cast<std::byte*>(out.data()), 1, 2048, 8192, Type::f32, Layout::rows}};
+    const Buffer scratch = *backend->allocate(backend->scratch_bytes(attention_op, bound.args()), "bench");
+    bound.scratch = {scratch.data.get(), scratch.size};
+    for (auto _ : state) (void)backend->run({&bound, 1}, nullptr);
+    state.counters["GB/s"] = benchmark::Counter(static_cast<double>(2 * rows * stride) / 1e9,
+                                                benchmark::Counter::kIsIterationInvariantRate);
+}
+
 // An empty parallel region: what every instruction of a program pays.
 void empty_run(benchmark::State& state) {
     ThreadPool pool(threads);
@@ -107,6 +145,11 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark("empty_run", empty_run)->UseRealTime();
     for (const cpu::KernelTable* table : cpu::compiled_tables()) {
         if (!table->available(cpu::features())) continue;
+        for (const Type type : {Type::f16, Type::q8_0, Type::q4_0})
+            benchmark::RegisterBenchmark(
+                cat(table->name, "/attention/", info(type).name).c_str(),
+                [=](benchmark::State& s) { attention_bench(s, std::string(table->name), type, 16383); })
+                ->UseRealTime();
         for (const Type type :
              {Type::f32, Type::bf16, Type::q8_0, Type::q4_0, Type::q4_k, Type::q6_k, Type::nf4})
             for (const int64_t rows : {1, 2, 4, 8, 16, 32, 512}) {

@@ -39,15 +39,23 @@ struct AttentionTile {
     }
 };
 
-// Keys [0, n) of a chunk -> keys[dim][chunk_keys] with zeros behind, values[key][v_cols].
-inline void load_chunk(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t n) {
-    const TypeInfo &kt = info(b.k_cache.type), &vt = info(b.v_cache.type);
-    const int64_t d = t.head_dim, ld = padded(d), v_dim = b.params->v_head_dim;
+// Values [0, n) of a chunk -> values[key][v_cols], zeros behind v_head_dim.
+inline void decode_values(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t n) {
+    const TypeInfo& type = info(b.v_cache.type);
+    const int64_t dim = b.params->v_head_dim;
     for (int64_t j = 0; j < n; ++j) {
-        decode_row(kt, b.k_cache.row<std::byte>(cache_row + j), t.decoded + j * ld, d);
-        decode_row(vt, b.v_cache.row<std::byte>(cache_row + j), t.values + j * t.v_cols, v_dim);
-        std::memset(t.values + j * t.v_cols + v_dim, 0, static_cast<size_t>(t.v_cols - v_dim) * 4);
+        decode_row(type, b.v_cache.row<std::byte>(cache_row + j), t.values + j * t.v_cols, dim);
+        std::memset(t.values + j * t.v_cols + dim, 0, static_cast<size_t>(t.v_cols - dim) * 4);
     }
+}
+
+// Keys [0, n) of a chunk -> keys[dim][chunk_keys] with zeros behind, and its values.
+inline void load_chunk(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t n) {
+    const TypeInfo& type = info(b.k_cache.type);
+    const int64_t d = t.head_dim, ld = padded(d);
+    for (int64_t j = 0; j < n; ++j)
+        decode_row(type, b.k_cache.row<std::byte>(cache_row + j), t.decoded + j * ld, d);
+    decode_values(b, t, cache_row, n);
     for (int64_t j = 0; j < chunk_keys; j += lanes) {
         if (j >= n) {
             for (int64_t i = 0; i < d; ++i) store(t.keys + i * chunk_keys + j, zero());
@@ -117,6 +125,105 @@ inline void write_row(const AttentionParams& p, float m, float l, float* o, cons
     }
 }
 
+// Cache rows as the kernels of a few query rows read them, without a copy: 16-bit and 32-bit floats.
+template <class Rows>
+struct DirectCache {
+    static F values(const std::byte* row, int64_t i) {
+        if constexpr (Rows::bytes == 4) return load(reinterpret_cast<const float*>(row) + i);
+        const auto* h = reinterpret_cast<const uint16_t*>(row) + i;
+        return std::is_same_v<Rows, F16Rows> ? load_f16(h) : load_bf16(h);
+    }
+};
+
+// s[r][0..chunk_keys) = q[r] . key, for n keys; the same order of additions as fma_block on a panel.
+template <class Rows, int R>
+inline void score_keys(const std::byte* keys, int64_t stride, int64_t n, const float* q, int64_t d,
+                       float* s) {
+    alignas(64) float c[R * lanes];
+    for (int64_t j = 0; j < n; j += lanes) {
+        stream_tile<Rows, R>(RowSet(keys + j * stride, stride, n - j), d, 0, q, d, c);
+        for (int r = 0; r < R; ++r) store(s + r * chunk_keys + j, load(c + r * lanes));
+    }
+}
+
+// o[r][i .. i + V vectors) += sum over n values of p[r][j] * value[j].
+template <class Rows, int R, int V>
+inline void add_values(const std::byte* values, int64_t stride, int64_t n, const float* p, int64_t i,
+                       float* o, int64_t ldo) {
+    F acc[R][V];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) acc[r][v] = load(o + r * ldo + i + v * lanes);
+    for (int64_t j = 0; j < n; ++j, values += stride) {
+        F x[V];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) x[v] = DirectCache<Rows>::values(values, i + v * lanes);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+            const F w = set1(p[r * chunk_keys + j]);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v) acc[r][v] = fma(w, x[v], acc[r][v]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) store(o + r * ldo + i + v * lanes, acc[r][v]);
+}
+
+// A chunk is a few KiB in a row somewhere in memory: too short for the processor to see it coming.
+inline void prefetch_chunk(const Tensor& cache, int64_t row, int64_t n) {
+    const std::byte* p = cache.row<std::byte>(row);
+    for (int64_t i = 0; i < n * cache.stride; i += 64) __builtin_prefetch(p + i, 0, 3);
+}
+
+constexpr int value_vecs = tile_vecs > 2 ? 4 : 2;
+
+// All R rows of a tile that see keys [lo, hi) of a chunk whose first key and value are given.
+template <class Rows, int R>
+inline void attend_rows(const AttentionParams& p, const AttentionTile& t, const std::byte* keys, int64_t ks,
+                        const std::byte* values, int64_t vs, int64_t lo, int64_t hi) {
+    score_keys<Rows, R>(keys, ks, hi, t.q, t.head_dim, t.scores);
+    for (int r = 0; r < R; ++r)
+        softmax_step(p, t.scores + r * chunk_keys, lo, hi, t.m[r], t.l[r], t.o + r * t.v_cols, t.v_cols);
+    int64_t i = 0;
+    for (; i + value_vecs * lanes <= t.v_cols; i += value_vecs * lanes)
+        add_values<Rows, R, value_vecs>(values + lo * vs, vs, hi - lo, t.scores + lo, i, t.o, t.v_cols);
+    for (; i < t.v_cols; i += lanes)
+        add_values<Rows, R, 1>(values + lo * vs, vs, hi - lo, t.scores + lo, i, t.o, t.v_cols);
+}
+
+// R = t.rows <= few_rows.
+constexpr int64_t few_rows = stream_rows;
+template <class Rows, int R = few_rows>
+inline void attend_few(const AttentionParams& p, const AttentionTile& t, const std::byte* keys, int64_t ks,
+                       const std::byte* values, int64_t vs, int64_t lo, int64_t hi) {
+    if (t.rows == R) return attend_rows<Rows, R>(p, t, keys, ks, values, vs, lo, hi);
+    if constexpr (R > 1) attend_few<Rows, R - 1>(p, t, keys, ks, values, vs, lo, hi);
+}
+
+// One token's heads against a chunk: floats straight from the cache, other types through rows of f32.
+inline void attend_token(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t start,
+                         int64_t len) {
+    const AttentionParams& p = *b.params;
+    const Type type = b.k_cache.type;
+    const int64_t low = p.window > 0 ? b.first_position - p.window + 1 - start : 0, lo = low > 0 ? low : 0;
+    const int64_t seen = b.first_position + 1 - start, hi = seen < len ? seen : len;
+    if (lo >= hi) return;
+    const auto *k = b.k_cache.row<std::byte>(cache_row), *v = b.v_cache.row<std::byte>(cache_row);
+    const int64_t ks = b.k_cache.stride, vs = b.v_cache.stride;
+    const bool direct = type == b.v_cache.type && p.v_head_dim % lanes == 0;
+    if (direct && type == Type::f16) return attend_few<F16Rows>(p, t, k, ks, v, vs, lo, hi);
+    if (direct && type == Type::bf16) return attend_few<BF16Rows>(p, t, k, ks, v, vs, lo, hi);
+    if (direct && type == Type::f32) return attend_few<F32Rows>(p, t, k, ks, v, vs, lo, hi);
+    const int64_t ld = padded(t.head_dim);
+    for (int64_t j = 0; j < hi; ++j) decode_row(info(type), k + j * ks, t.decoded + j * ld, t.head_dim);
+    decode_values(b, t, cache_row, hi);
+    attend_few<F32Rows>(p, t, reinterpret_cast<const std::byte*>(t.decoded), ld * 4,
+                        reinterpret_cast<const std::byte*>(t.values), t.v_cols * 4, lo, hi);
+}
+
 // The tokens of a tile against one chunk of keys, first key at position `start`, `len` keys long.
 inline void attend_chunk(const AttentionBlock& b, const AttentionTile& t, int64_t start, int64_t len) {
     const AttentionParams& p = *b.params;
@@ -161,8 +268,22 @@ inline void attend_split(const AttentionBlock& b, const AttentionTile& t, int64_
         const int64_t id = b.pages[page];
         if (next > lowest && id >= 0 && id < cache_pages) {
             const int64_t seen = last - start + 1 < len ? last - start + 1 : len;
-            load_chunk(b, t, (id * p.n_kv_heads + b.kv_head) * p.page_size + offset, seen);
-            attend_chunk(b, t, start, len);
+            const int64_t cache_row = (id * p.n_kv_heads + b.kv_head) * p.page_size + offset;
+            prefetch_chunk(b.v_cache, cache_row, seen);
+            if (next < stop && next <= last) {
+                const int64_t next_page = next / p.page_size;
+                const int64_t next_id = next_page < b.n_pages ? b.pages[next_page] : -1;
+                if (next_id >= 0 && next_id < cache_pages)
+                    prefetch_chunk(b.k_cache,
+                                   (next_id * p.n_kv_heads + b.kv_head) * p.page_size + next % p.page_size,
+                                   len);
+            }
+            if (b.n_tokens == 1 && t.rows <= few_rows) {
+                attend_token(b, t, cache_row, start, len);
+            } else {
+                load_chunk(b, t, cache_row, seen);
+                attend_chunk(b, t, start, len);
+            }
         }
         start = next;
     }

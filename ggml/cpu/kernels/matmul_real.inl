@@ -64,6 +64,7 @@ inline void fetch_tail(const RowSet& rows, int64_t k, int64_t n, I (&v)[lanes]) 
 }
 
 // c[r][0..lanes) = dot products of R activation rows with a group of `lanes` weight rows, streamed once.
+// The group that follows lies next_group bytes further on; 0: the caller prefetches.
 template <class Rows, int R>
 inline void stream_tile(const RowSet& rows, int64_t k, int64_t next_group, const float* x, int64_t ldx,
                         float* c) {
@@ -74,7 +75,7 @@ inline void stream_tile(const RowSet& rows, int64_t k, int64_t next_group, const
     int64_t at = 0;
     for (; at + step <= k; at += step) {
         I v[lanes];
-        prefetch_rows(rows, at * Rows::bytes, k * Rows::bytes, next_group);
+        if (next_group) prefetch_rows(rows, at * Rows::bytes, k * Rows::bytes, next_group);
         fetch<Rows>(rows, at, v);
 #pragma GCC unroll 16
         for (int i = 0; i < lanes; ++i)

@@ -13,11 +13,18 @@ inline void decode_row(const TypeInfo& type, const std::byte* src, float* dst, i
         if (whole < n) type.decode(src + 2 * whole, dst + whole, static_cast<size_t>(n - whole));
     } else if (type.type == Type::q8_0) {
         for (int64_t i = 0; i < n; i += 32, src += 34) {
-            uint16_t h;
-            std::memcpy(&h, src, 2);
-            const F d = set1(f16_to_f32(h));
+            const F d = set1(one_f16(src));
             const int8_t* q = reinterpret_cast<const int8_t*>(src + 2);
             for (int j = 0; j < 32; j += lanes) store(dst + i + j, d * load_i8(q + j));
+        }
+    } else if (type.type == Type::q4_0) {
+        for (int64_t i = 0; i < n; i += 32, src += 18) {
+            const F d = set1(one_f16(src)), zero_code = set1(8);
+            for (int j = 0; j < 16; j += lanes) {
+                const I q = load_u8(src + 2 + j);
+                store(dst + i + j, d * (to_float(and_i(q, set1_i(15))) - zero_code));
+                store(dst + i + j + 16, d * (to_float(shift_right<4>(q)) - zero_code));
+            }
         }
     } else {
         type.decode(src, dst, static_cast<size_t>(n));

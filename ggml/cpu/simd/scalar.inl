@@ -54,6 +54,16 @@ inline F load_f16(const uint16_t* p) {
 inline F load_bf16(const uint16_t* p) {
     return F{bf16_to_f32(p[0]), bf16_to_f32(p[1]), bf16_to_f32(p[2]), bf16_to_f32(p[3])};
 }
+inline float one_f16(const void* p) {
+    uint16_t h;
+    std::memcpy(&h, p, 2);
+    return f16_to_f32(h);
+}
+inline I load_u8(const void* p) {  // one byte per lane
+    uint8_t b[lanes];
+    std::memcpy(b, p, sizeof b);
+    return I{b[0], b[1], b[2], b[3]};
+}
 inline F load_i8(const int8_t* p) { return F{float(p[0]), float(p[1]), float(p[2]), float(p[3])}; }
 inline void store_f16(uint16_t* p, F v) {
     for (int i = 0; i < lanes; ++i) p[i] = f32_to_f16(v[i]);
