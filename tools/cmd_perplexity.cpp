@@ -60,7 +60,9 @@ Result<int> PerplexityCommand::operator()() const {
     Engine engine = NIBBLE_TRY(Engine::load(NIBBLE_TRY(model.path()), config, list));
     std::optional<Engine> reference;
     if (!base.empty()) {
-        reference = NIBBLE_TRY(Engine::load(base, config, list));
+        EngineConfig plain = config;  // the reference is the model alone, with the default cache
+        plain.runner.k_type = plain.runner.v_type = RunnerConfig{}.k_type;
+        reference = NIBBLE_TRY(Engine::load(base, plain, list));
         if (reference->spec().n_vocab != engine.spec().n_vocab)
             return Error{ErrorCode::invalid_argument, "--base", "has another vocabulary",
                          "give the model it was made from"};
@@ -92,7 +94,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<PerplexityCommand>();
     c->model.add(app);
     c->text.add(app);
-    app.add_option("--base", c->base, "compare with this model: KL divergence and top-1 agreement");
+    app.add_option("--base", c->base, "compare with this model (its cache f16): KL divergence and top-1 agreement");
     app.add_option("--stride", c->text.stride,
                    "tokens between the starts of windows (default: the window, --ctx)")
         ->check(CLI::Range(1, 1 << 30));

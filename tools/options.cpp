@@ -16,10 +16,12 @@ namespace {
 constexpr std::string_view bundled_model = "fairytale-int8.gguf";
 
 Result<Type> cache_type(const std::string& name, std::string_view flag) {
-    const auto type = find_type(name);
+    const auto type = name == "int8"   ? std::optional(Type::q8_0)
+                      : name == "int4" ? std::optional(Type::q4_0)
+                                       : find_type(name);
     if (!type)
         return Error{ErrorCode::invalid_argument, std::string(flag), cat("'", name, "' is not a type"),
-                     "use f32, f16, bf16 or q8_0"};
+                     "use f32, f16, bf16, int8 or int4"};
     return *type;
 }
 
@@ -55,7 +57,7 @@ void RunOptions::add(CLI::App& app) {
     app.add_option("--batch", batch, "prompt tokens per step")
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
-    app.add_option("--kv-type", kv_type, "type of the KV cache: f32, f16 (default), bf16, q8_0");
+    app.add_option("--kv-type", kv_type, "type of the KV cache: f32, f16 (default), bf16, int8, int4");
     app.add_option("--k-type", k_type, "type of the cached keys alone");
     app.add_option("--v-type", v_type, "type of the cached values alone");
     app.add_option("--isa", isa, "instruction set of the kernels (default: the best of this machine)");

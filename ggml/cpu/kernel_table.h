@@ -114,7 +114,7 @@ struct KernelTable {
     void (*glu)(Activation, const float* gate, const float* up, float* out, int64_t n);
     void (*add)(const float* a, const float* b, float scale, float* out, int64_t n);
     void (*scale)(float* x, float factor, int64_t n);
-    // Rotates n_heads heads by one row of a rope table; `table` null copies.
+    // Rotates n_heads heads by one row of a rope table (null: none), then the Hadamard transform if any.
     void (*rope)(const RopeStoreParams&, int32_t n_heads, const float* table, const float* x, float* out);
 
     size_t (*attention_scratch_bytes)(const AttentionParams&);

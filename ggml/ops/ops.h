@@ -73,7 +73,10 @@ Ref rope_table(Builder& b, Ref positions, Ref inv_freq, RopeTableParams p = {});
 // q f32 [T x n_heads*head_dim], k f32 [T x n_kv_heads*head_dim], v f32 [T x n_kv_heads*v_head_dim], table
 // from rope_table or absent (no rotation), slots i32 [T x 1] (page * page_size + offset; -1: do not store).
 // Writes the caches (see attention) and returns the rotated q, f32. The first rot_dim columns of each head
-// are rotated, in adjacent pairs (2i, 2i+1) or in halves (i, i + rot_dim/2).
+// are rotated, in adjacent pairs (2i, 2i+1) or in halves (i, i + rot_dim/2). With `hadamard` = 2^n, dividing
+// head_dim, queries and stored keys then pass through an orthonormal Hadamard transform of every 2^n columns:
+// their products stay the same, and a key's outliers are spread before 4-bit rounding (QuaRot,
+// arXiv:2404.00456, section 3).
 enum class RopeStyle : uint8_t { adjacent, half };
 struct RopeStoreParams {
     int32_t n_heads = 1;
@@ -83,6 +86,7 @@ struct RopeStoreParams {
     int32_t rot_dim = 0;
     int32_t page_size = 32;
     RopeStyle style = RopeStyle::half;
+    int32_t hadamard = 0;  // 0: none
 };
 struct QkvRefs {
     Ref q, k, v;

@@ -1,5 +1,8 @@
 // rope_table and rope_store: rotary position embedding and the write into the paged cache.
 // Su et al. 2021 (arXiv:2104.09864); every scaling scheme is folded into inv_freq and magnitude by the model.
+#include <algorithm>
+#include <bit>
+
 #include "ggml/ops/common.h"
 
 namespace nibble {
@@ -43,6 +46,22 @@ void rotate(const float* x, float* y, int64_t dim, const RopeStoreParams& p, con
     for (int64_t i = rot; i < dim; ++i) y[i] = x[i];
 }
 
+// By its definition: y[i] = sum over j of (-1)^(bits of i and j) x[j] / sqrt(n).
+void hadamard(float* x, int64_t dim, int64_t n) {
+    std::vector<float> in(static_cast<size_t>(n));
+    for (float* p = x; n > 0 && p < x + dim; p += n) {
+        std::copy(p, p + n, in.begin());
+        for (int64_t i = 0; i < n; ++i) {
+            double sum = 0;
+            for (int64_t j = 0; j < n; ++j) {
+                const double v = static_cast<double>(in[static_cast<size_t>(j)]);
+                sum += std::popcount(static_cast<uint64_t>(i & j)) % 2 == 0 ? v : -v;
+            }
+            p[i] = static_cast<float>(sum / std::sqrt(static_cast<double>(n)));
+        }
+    }
+}
+
 void store_reference(const OpArgs& a) {
     const auto& p = a.params->as<RopeStoreParams>();
     const Tensor &q = a.in[0], &k = a.in[1], &v = a.in[2], &table = a.in[3], &slots = a.in[4];
@@ -50,14 +69,17 @@ void store_reference(const OpArgs& a) {
     std::vector<float> head(static_cast<size_t>(p.head_dim));
     for (int64_t t = 0; t < q.rows; ++t) {
         const float* cs = table ? table.row(t) : nullptr;
-        for (int64_t h = 0; h < p.n_heads; ++h)
+        for (int64_t h = 0; h < p.n_heads; ++h) {
             rotate(q.row(t) + h * p.head_dim, out.row(t) + h * p.head_dim, p.head_dim, p, cs);
+            hadamard(out.row(t) + h * p.head_dim, p.head_dim, p.hadamard);
+        }
         const int32_t slot = *slots.row<int32_t>(t);
         if (slot < 0) continue;
         for (int64_t h = 0; h < p.n_kv_heads; ++h) {
             const int64_t row = (slot / p.page_size * p.n_kv_heads + h) * p.page_size + slot % p.page_size;
             if (row >= k_cache.rows) continue;
             rotate(k.row(t) + h * p.head_dim, head.data(), p.head_dim, p, cs);
+            hadamard(head.data(), p.head_dim, p.hadamard);
             info(k_cache.type).encode(head.data(), k_cache.data + row * k_cache.stride, head.size());
             info(v_cache.type)
                 .encode(v.row(t) + h * p.v_head_dim, v_cache.data + row * v_cache.stride,
@@ -78,9 +100,15 @@ Cost store_cost(const OpArgs& a) {
 }
 
 OpCase store_case(Type type, RopeStoreParams p, bool rotated) {
+    // A last bit of rounding can move a value across the border between two codes.
+    const bool exact = info(type).dot == DotClass::real && (p.hadamard == 0 || type == Type::f32);
     return {cat("rope_store ", info(type).name, " rot ", p.rot_dim,
-                p.style == RopeStyle::half ? " half" : " adjacent"),
-            token_shape(5), info(type).dot == DotClass::real ? 1e-12 : 1e-6, [=](Builder& b, CaseSink& s) {
+                p.style == RopeStyle::half ? " half" : " adjacent", p.hadamard ? " hadamard" : ""),
+            token_shape(5),
+            exact                              ? 1e-12
+            : type == Type::q4_0 && p.hadamard ? 1e-4
+                                               : 1e-6,
+            [=](Builder& b, CaseSink& s) {
                 const int64_t pages = 3;
                 const Ref q = s.random_input(b, RowDim::tokens, p.n_heads * p.head_dim);
                 const Ref k = s.random_input(b, RowDim::tokens, p.n_kv_heads * p.head_dim);
@@ -101,6 +129,8 @@ std::vector<OpCase> store_cases() {
             list.push_back(store_case(t, {4, 2, 64, 64, 64, 4, style}, true));
             list.push_back(store_case(t, {3, 1, 96, 32, 32, 8, style}, true));
             list.push_back(store_case(t, {2, 2, 32, 32, 32, 4, style}, false));
+            list.push_back(store_case(t, {4, 2, 64, 64, 64, 4, style, 64}, true));
+            list.push_back(store_case(t, {2, 1, 96, 96, 96, 4, style, 32}, true));
         }
     list.push_back(store_case(Type::f16, {5, 5, 6, 10, 2, 4, RopeStyle::half}, true));
     return list;
@@ -129,11 +159,14 @@ Ref rope_store(Builder& b, QkvRefs qkv, Ref table, Ref slots, Ref k_cache, Ref v
                         cols(qkv.v) == int64_t{p.n_kv_heads} * p.v_head_dim;
     const bool rotation =
         !table || (cols(table) == p.rot_dim && p.rot_dim % 2 == 0 && p.rot_dim <= p.head_dim);
+    const bool transform =
+        p.hadamard == 0 || (p.hadamard > 0 && std::has_single_bit(static_cast<uint32_t>(p.hadamard)) &&
+                            p.head_dim % p.hadamard == 0);
     const bool caches = k_cache && v_cache && cols(k_cache) == p.head_dim && cols(v_cache) == p.v_head_dim &&
                         b.value(k_cache).rows == b.value(v_cache).rows && p.page_size > 0 &&
                         info(b.value(k_cache).type).encode && info(b.value(v_cache).type).encode;
     if (!b.require(
-            shapes && rotation && caches && is_i32(b, slots),
+            shapes && rotation && transform && caches && is_i32(b, slots),
             cat("q, k, v of ", cols(qkv.q), ", ", cols(qkv.k), ", ", cols(qkv.v), " columns for ", p.n_heads,
                 " heads, ", p.n_kv_heads, " kv heads of ", p.head_dim, ", rotating ", p.rot_dim)))
         return {};

@@ -36,7 +36,8 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
     if (c.placement.layers.empty()) c.placement.layers.assign(spec.layers.size(), 0);
     for (const Type t : {c.k_type, c.v_type})
         if (!info(t).encode || !info(t).decode)
-            return usage("cache type", cat(info(t).name, " cannot be written"), "use f16, bf16, f32 or q8_0");
+            return usage("cache type", cat(info(t).name, " cannot be written"),
+                         "use f16, bf16, f32, int8 or int4");
     if (!kv_bytes_per_token(spec, c.k_type, c.v_type))
         return usage("cache type", "a head is no whole number of blocks of this type",
                      "use f16, bf16 or f32");
@@ -66,6 +67,7 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     r.n_pages_ = static_cast<int32_t>(pages);
 
     r.kv_.page_size = config.page_size;
+    r.kv_.rotate_keys = info(config.k_type).block_bytes * 8 < 6 * info(config.k_type).block_len;
     r.kv_.max_pages = pages_per_sequence;
     for (const KvLayer& l : kv_layers(spec)) {
         r.kv_.k.push_back(cache_shape(config.k_type, pages, l.n_kv_heads, l.k_dim, config.page_size));

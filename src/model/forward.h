@@ -15,7 +15,8 @@ namespace nibble {
 struct KvTensors {
     std::vector<Tensor> k, v;
     int32_t page_size = 32;
-    int64_t max_pages = 0;  // columns of the page table: pages of the longest sequence
+    bool rotate_keys = false;  // Hadamard transform before keys are rounded to few bits
+    int64_t max_pages = 0;     // columns of the page table: pages of the longest sequence
 };
 
 // Names of the program's inputs (all i32) and output. Slots and page tables exist once per KV group.

@@ -121,6 +121,21 @@ inline void scale_row(float* x, float factor, int64_t n) {
     }
 }
 
+// Orthonormal Hadamard transform of every n of `dim` values, by log2 n rounds of sums and differences.
+inline void hadamard_row(float* x, int64_t dim, int64_t n) {
+    const float scale = 1 / __builtin_sqrtf(static_cast<float>(n));
+    for (float* p = x; p < x + dim; p += n) {
+        for (int64_t h = 1; h < n; h *= 2)
+            for (int64_t i = 0; i < n; i += 2 * h)
+                for (int64_t j = i; j < i + h; ++j) {
+                    const float a = p[j], b = p[j + h];
+                    p[j] = a + b;
+                    p[j + h] = a - b;
+                }
+        for (int64_t i = 0; i < n; ++i) p[i] *= scale;
+    }
+}
+
 // Left to the compiler's vectorizer: no sums, and no contraction, so every element rounds the same way.
 inline void rope_row(const RopeStoreParams& p, int32_t n_heads, const float* table, const float* x,
                      float* out) {
@@ -134,6 +149,7 @@ inline void rope_row(const RopeStoreParams& p, int32_t n_heads, const float* tab
             out[i * step + partner] = a * s + b * c;
         }
         std::memcpy(out + 2 * half, x + 2 * half, static_cast<size_t>(p.head_dim - 2 * half) * sizeof(float));
+        if (p.hadamard > 0) hadamard_row(out, p.head_dim, p.hadamard);
     }
 }
 

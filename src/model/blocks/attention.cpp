@@ -33,6 +33,7 @@ Ref attention_block(Forward& f, const AttentionSpec& a, Ref x) {
         store.rot_dim = rope.rot_dim;
         store.style = rope.style;
     }
+    if (f.kv().rotate_keys) store.hadamard = a.head_dim & -a.head_dim;  // the largest power of two
     q = rope_store(b, {q, k, v}, f.rope(a.rope), f.slots(a.kv_group), k_cache, v_cache, store);
 
     f.label("attention");
