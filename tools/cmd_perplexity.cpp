@@ -94,7 +94,8 @@ std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<PerplexityCommand>();
     c->model.add(app);
     c->text.add(app);
-    app.add_option("--base", c->base, "compare with this model (its cache f16): KL divergence and top-1 agreement");
+    app.add_option("--base", c->base,
+                   "compare with this model (its cache f16): KL divergence and top-1 agreement");
     app.add_option("--stride", c->text.stride,
                    "tokens between the starts of windows (default: the window, --ctx)")
         ->check(CLI::Range(1, 1 << 30));
