@@ -35,6 +35,7 @@ void run_norm(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_rope_table(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_rope_store(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_glu(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_activate(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_add(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_take_rows(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_copy_pages(const Exec&, const OpArgs&, std::span<std::byte>);

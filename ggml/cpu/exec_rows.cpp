@@ -1,4 +1,4 @@
-// Ops that work row by row: embed, norm, rope, glu, add, take_rows, copy_pages.
+// Ops that work row by row: embed, norm, rope, glu, activate, add, take_rows, copy_pages.
 // Also the table from op to function.
 #include <algorithm>
 #include <cmath>
@@ -24,6 +24,8 @@ OpFunction op_function(const OpDef& op) {
             return run_attention;
         case Op::glu:
             return run_glu;
+        case Op::activate:
+            return run_activate;
         case Op::add:
             return run_add;
         case Op::take_rows:
@@ -148,6 +150,19 @@ void run_glu(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
             const int64_t r = i / pieces, c = i % pieces * piece;
             exec.kernels->glu(act, x.row(r) + c, x.row(r) + out.cols + c, out.row(r) + c,
                               std::min(piece, out.cols - c));
+        }
+    });
+}
+
+void run_activate(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const auto& p = a.params->as<ActivateParams>();
+    const Tensor &x = a.in[0], &out = a.out[0];
+    constexpr int64_t piece = 1024;  // as in run_glu
+    const int64_t pieces = (out.cols + piece - 1) / piece;
+    exec.rows(out.rows * pieces, 8 * std::min(piece, out.cols), [&](int64_t first, int64_t last, int) {
+        for (int64_t i = first; i < last; ++i) {
+            const int64_t r = i / pieces, c = i % pieces * piece;
+            exec.kernels->activate(p, x.row(r) + c, out.row(r) + c, std::min(piece, out.cols - c));
         }
     });
 }

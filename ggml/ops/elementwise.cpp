@@ -1,4 +1,4 @@
-// glu, add, take_rows: the ops that work element by element or row by row.
+// glu, activate, add, take_rows: the ops that work element by element or row by row.
 // Gated units: Shazeer 2020 (arXiv:2002.05202); GELU: Hendrycks & Gimpel 2016 (arXiv:1606.08415).
 #include <cstring>
 #include <numbers>
@@ -8,7 +8,7 @@
 namespace nibble {
 namespace {
 
-double activate(Activation act, double x) {
+double activated(Activation act, double x) {
     switch (act) {
         case Activation::silu:
             return x / (1 + std::exp(-x));
@@ -18,6 +18,10 @@ double activate(Activation act, double x) {
             return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
         case Activation::relu:
             return x > 0 || std::isnan(x) ? x : 0;
+        case Activation::tanh:
+            return std::tanh(x);
+        case Activation::none:
+            return x;
     }
     return x;
 }
@@ -28,7 +32,16 @@ void glu_reference(const OpArgs& a) {
     for (int64_t r = 0; r < out.rows; ++r)
         for (int64_t i = 0; i < out.cols; ++i)
             out.row(r)[i] =
-                static_cast<float>(activate(act, x.row(r)[i]) * static_cast<double>(x.row(r)[out.cols + i]));
+                static_cast<float>(activated(act, x.row(r)[i]) * static_cast<double>(x.row(r)[out.cols + i]));
+}
+
+void activate_reference(const OpArgs& a) {
+    const auto& p = a.params->as<ActivateParams>();
+    const Tensor &x = a.in[0], &out = a.out[0];
+    for (int64_t r = 0; r < out.rows; ++r)
+        for (int64_t i = 0; i < out.cols; ++i)
+            out.row(r)[i] = static_cast<float>(
+                p.out_scale * activated(p.act, static_cast<double>(p.in_scale) * x.row(r)[i]));
 }
 
 void add_reference(const OpArgs& a) {
@@ -56,16 +69,31 @@ Cost take_rows_cost(const OpArgs& a) {
     return {0, bytes, bytes};
 }
 
+constexpr Activation all_activations[] = {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf,
+                                          Activation::relu, Activation::tanh,      Activation::none};
+
 std::vector<OpCase> glu_cases() {
     std::vector<OpCase> list;
-    for (const Activation act :
-         {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::relu})
+    for (const Activation act : all_activations)
         for (const int64_t rows : awkward_rows)
             for (const int64_t width : {1, 37, 768})
                 list.push_back({cat("glu ", static_cast<int>(act), " ", rows, "x", width), token_shape(rows),
                                 1e-11, [=](Builder& b, CaseSink& s) {
                                     glu(b, s.random_input(b, RowDim::tokens, 2 * width, 4), {act});
                                 }});
+    return list;
+}
+
+std::vector<OpCase> activate_cases() {
+    std::vector<OpCase> list;
+    for (const Activation act : all_activations)
+        for (const int64_t rows : awkward_rows)
+            for (const int64_t width : {1, 37, 2051})
+                list.push_back(
+                    {cat("activate ", static_cast<int>(act), " ", rows, "x", width), token_shape(rows), 1e-11,
+                     [=](Builder& b, CaseSink& s) {
+                         activate(b, s.random_input(b, RowDim::tokens, width, 4), {act, 0.75f, 1.5f});
+                     }});
     return list;
 }
 
@@ -103,6 +131,12 @@ std::vector<OpCase> take_rows_cases() {
 
 const OpDef glu_op{
     static_cast<uint16_t>(Op::glu), "glu", glu_reference, elementwise_cost, nullptr, glu_cases};
+const OpDef activate_op{static_cast<uint16_t>(Op::activate),
+                        "activate",
+                        activate_reference,
+                        elementwise_cost,
+                        nullptr,
+                        activate_cases};
 const OpDef add_op{
     static_cast<uint16_t>(Op::add), "add", add_reference, elementwise_cost, nullptr, add_cases};
 const OpDef take_rows_op{static_cast<uint16_t>(Op::take_rows),
@@ -116,6 +150,12 @@ Ref glu(Builder& b, Ref x, GluParams p) {
     const Value& v = b.value(x);
     if (!b.require(x && is_f32(b, x) && v.cols % 2 == 0, cat("glu of ", v.cols, " columns"))) return {};
     return b.emit(glu_op, {x}, p, {{Type::f32, v.dim, v.rows, v.cols / 2}})[0];
+}
+
+Ref activate(Builder& b, Ref x, ActivateParams p) {
+    const Value& v = b.value(x);
+    if (!b.require(x && is_f32(b, x), "activate needs f32")) return {};
+    return b.emit(activate_op, {x}, p, {{Type::f32, v.dim, v.rows, v.cols}})[0];
 }
 
 Ref add(Builder& b, Ref x, Ref y, AddParams p) {

@@ -16,6 +16,7 @@ enum class Op : uint16_t {
     rope_store,
     attention,
     glu,
+    activate,
     add,
     take_rows,
     copy_pages,
@@ -23,8 +24,8 @@ enum class Op : uint16_t {
 };
 
 // The definitions, one per file; all_ops() is in the order of the enum.
-extern const OpDef embed_op, norm_op, matmul_op, rope_table_op, rope_store_op, attention_op, glu_op, add_op,
-    take_rows_op, copy_pages_op;
+extern const OpDef embed_op, norm_op, matmul_op, rope_table_op, rope_store_op, attention_op, glu_op,
+    activate_op, add_op, take_rows_op, copy_pages_op;
 std::span<const OpDef* const> all_ops();
 
 // ---- embed: out[t] = table[ids[t]] * scale -------------------------------------------------------------
@@ -121,11 +122,21 @@ Ref attention(Builder& b, Ref q, Ref k_cache, Ref v_cache, const AttentionBatch&
 
 // ---- glu: gated feed-forward activation ------------------------------------------------------------------
 // x f32 [T x 2F], gate in the first F columns, up in the last -> f32 [T x F] = act(gate) * up.
-enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf, relu };
+enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf, relu, tanh, none };
 struct GluParams {
     Activation act = Activation::silu;
 };
 Ref glu(Builder& b, Ref gate_up, GluParams p = {});
+
+// ---- activate: out = out_scale * act(in_scale * x), elementwise ------------------------------------------
+// Feed-forwards without a gate; soft caps (tanh, in_scale 1/cap, out_scale cap); plain scaling (none).
+// x f32 -> f32 like x.
+struct ActivateParams {
+    Activation act = Activation::none;
+    float in_scale = 1;
+    float out_scale = 1;
+};
+Ref activate(Builder& b, Ref x, ActivateParams p);
 
 // ---- add: out = a + scale * b, elementwise; b may have one row, which is then used for every row ----------
 struct AddParams {

@@ -9,7 +9,8 @@
 namespace nibble {
 namespace {
 
-constexpr std::string_view consumed_elsewhere[] = {"rope_freqs.weight"};
+constexpr std::string_view consumed_elsewhere[] = {"rope_freqs.weight", "rope_factors_short.weight",
+                                                   "rope_factors_long.weight"};
 
 Error usage(std::string where, std::string what, std::string fix) {
     return {ErrorCode::invalid_argument, std::move(where), std::move(what), std::move(fix)};
@@ -52,6 +53,7 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     r.model_ = NIBBLE_TRY(open_model(std::move(file)));
     const ModelSpec& spec = r.model_->spec;
     NIBBLE_TRY(fill_defaults(config, spec));
+    NIBBLE_TRY(use_context(r.model_->spec, config.ctx));
     r.config_ = config;
     r.weights_ = std::make_unique<WeightStore>(r.model_->tensors, config.placement, backends);
 

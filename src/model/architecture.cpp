@@ -3,6 +3,7 @@
 #include "src/model/architecture.h"
 
 #include <algorithm>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
@@ -11,8 +12,7 @@
 namespace nibble {
 namespace {
 
-// More than any real model, and small enough that a damaged file cannot make us allocate by it.
-constexpr uint32_t max_layers = 1024, max_width = 1u << 20, max_vocab = 1u << 24;
+constexpr uint32_t max_vocab = 1u << 24;
 
 std::string known_architectures(bool hf) {
     std::string s = "known are";
@@ -37,22 +37,77 @@ Result<const Architecture*> find_architecture(const TensorFile& file) {
                  cat("architecture '", name, "' is not implemented"), known_architectures(hf)};
 }
 
-Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch) {
-    TensorMap map;
-    for (const TensorInfo& t : file.tensors()) {
-        std::string name = t.name;
-        if (file.kind() == TensorFile::Kind::hf) {
-            if (name.ends_with("rotary_emb.inv_freq"))
-                continue;  // old checkpoints store what config.json says
-            auto canonical = canonical_name(name, arch.names);
-            if (!canonical)
-                return Error{ErrorCode::unsupported, file.path().string(),
-                             cat("tensor '", name, "' has no place in architecture '", arch.gguf, "'"),
-                             "the model may be a variant that is not implemented"};
-            name = std::move(*canonical);
-        }
-        map.emplace(std::move(name), &t);
+// The canonical name of `hf` if it is the one that the pair describes.
+std::optional<std::string> match(std::string_view hf, const NamePair& p) {
+    if (p.hf.ends_with('*')) {
+        if (!hf.starts_with(p.hf.substr(0, p.hf.size() - 1))) return {};
+        return std::string(p.canonical);
     }
+    std::string_view stem = hf, suffix;
+    for (const std::string_view s : {".weight", ".bias"})
+        if (hf.ends_with(s)) stem = hf.substr(0, hf.size() - s.size()), suffix = s;
+    const auto named = [&](auto... parts) {
+        return p.canonical.empty() ? std::string() : cat(parts..., suffix);
+    };
+    const size_t hole = p.hf.find("{}");
+    if (hole == std::string_view::npos)
+        return stem == p.hf ? std::optional(named(p.canonical)) : std::nullopt;
+    const std::string_view before = p.hf.substr(0, hole), after = p.hf.substr(hole + 2);
+    if (stem.size() <= before.size() + after.size() || !stem.starts_with(before) || !stem.ends_with(after))
+        return {};
+    const std::string_view number = stem.substr(before.size(), stem.size() - before.size() - after.size());
+    if (number.find_first_not_of("0123456789") != std::string_view::npos) return {};
+    const size_t at = std::min(p.canonical.find("{}"), p.canonical.size());
+    return named(p.canonical.substr(0, at), number, p.canonical.substr(std::min(at + 2, p.canonical.size())));
+}
+
+// What a Hugging Face tensor is; the name is empty when it is left out.
+struct Named {
+    std::string name;
+    Storage storage = Storage::same;
+    std::string_view left_out;  // the prefix by which
+};
+
+// Models of text and images keep the text model under a prefix of its own.
+std::string text_name(std::string_view hf) {
+    constexpr std::string_view outer = "language_model.", inner = "model.language_model.";
+    if (hf.starts_with(outer)) return std::string(hf.substr(outer.size()));
+    return hf.starts_with(inner) ? cat("model.", hf.substr(inner.size())) : std::string(hf);
+}
+
+std::optional<Named> find_name(std::string_view hf, const Architecture& arch) {
+    if (hf.ends_with("rotary_emb.inv_freq")) return Named{};  // old checkpoints store what config.json says
+    for (const auto list : {arch.own_names, arch.names})
+        for (const NamePair& p : list)
+            if (auto name = match(hf, p))
+                return Named{std::move(*name), p.storage, p.hf.ends_with('*') ? p.hf : std::string_view{}};
+    return {};
+}
+
+Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
+                               std::vector<std::string>& notes) {
+    TensorMap map;
+    std::map<std::string_view, int64_t> left_out;
+    for (const TensorInfo& t : file.tensors()) {
+        Named named{t.name, Storage::same, {}};
+        if (file.kind() == TensorFile::Kind::hf) {
+            auto found = find_name(text_name(t.name), arch);
+            if (!found)
+                return Error{ErrorCode::unsupported, file.path().string(),
+                             cat("tensor '", t.name, "' has no place in architecture '", arch.gguf, "'"),
+                             "the model may be a variant that is not implemented"};
+            if (!found->left_out.empty()) ++left_out[found->left_out];
+            if (found->name.empty()) continue;
+            named = std::move(*found);
+            if (named.storage == Storage::transposed && t.n_dims < 2)
+                named.storage = Storage::same;  // a bias
+        }
+        if (!map.emplace(named.name, TensorSource{&t, named.storage, 0}).second)
+            return Error{ErrorCode::corrupt, file.path().string(),
+                         cat("tensor '", t.name, "' says again what '", named.name, "' is"), ""};
+    }
+    for (const auto& [prefix, n] : left_out)
+        notes.push_back(cat("text only: ", n, " tensors '", prefix, "' are not used"));
     return map;
 }
 
@@ -70,6 +125,9 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
     if (h.n_ff == 0 || h.n_ff > max_width * 8) return bad("feed-forward length", h.n_ff);
     if (h.n_vocab == 0 || h.n_vocab > max_vocab) return bad("vocabulary size", h.n_vocab);
     if (h.rope_dim > h.head_dim) return bad("rope dimension", h.rope_dim);
+    for (const auto* list : {&h.sliding, &h.rotated})
+        if (!list->empty() && list->size() != h.n_layers)
+            return bad("number of layers with a stated kind", static_cast<uint32_t>(list->size()));
     if (h.n_ctx == 0 || h.n_ctx > (1u << 30)) return bad("context length", h.n_ctx);
     return {};
 }
@@ -79,89 +137,20 @@ void fill_defaults(Hyper& h, const TensorMap& tensors) {
     if (!h.n_kv_heads) h.n_kv_heads = h.n_heads;
     if (!h.head_dim && h.n_heads) h.head_dim = h.n_embd / h.n_heads;
     if (!h.v_head_dim) h.v_head_dim = h.head_dim;
-    if (!h.rope_dim) h.rope_dim = h.head_dim;
+    // As config.json means it: the fraction that a float cannot hold is not a smaller dimension.
+    if (!h.rope_dim)
+        h.rope_dim = static_cast<uint32_t>(h.head_dim * static_cast<double>(h.rope_share) + 1e-4);
     const auto embedding = tensors.find("token_embd.weight");
     if (embedding != tensors.end())
-        h.n_vocab = static_cast<uint32_t>(std::min<int64_t>(embedding->second->rows(), max_vocab + 1));
+        h.n_vocab = static_cast<uint32_t>(std::min<int64_t>(embedding->second.rows(), max_vocab + 1));
 }
 
 }  // namespace
 
 std::optional<std::string> canonical_name(std::string_view hf, std::span<const NamePair> names) {
-    std::string_view stem = hf, suffix;
-    for (const std::string_view s : {".weight", ".bias"})
-        if (hf.ends_with(s)) stem = hf.substr(0, hf.size() - s.size()), suffix = s;
-    for (const NamePair& p : names) {
-        const size_t hole = p.hf.find("{}");
-        if (hole == std::string_view::npos) {
-            if (stem == p.hf) return cat(p.canonical, suffix);
-            continue;
-        }
-        const std::string_view before = p.hf.substr(0, hole), after = p.hf.substr(hole + 2);
-        if (stem.size() <= before.size() + after.size() || !stem.starts_with(before) ||
-            !stem.ends_with(after))
-            continue;
-        const std::string_view number =
-            stem.substr(before.size(), stem.size() - before.size() - after.size());
-        if (number.find_first_not_of("0123456789") != std::string_view::npos) continue;
-        const size_t at = p.canonical.find("{}");
-        return cat(p.canonical.substr(0, at), number, p.canonical.substr(at + 2), suffix);
-    }
+    for (const NamePair& p : names)
+        if (auto name = match(hf, p)) return name;
     return {};
-}
-
-std::span<const NamePair> standard_names() {
-    static constexpr NamePair names[] = {
-        {"model.embed_tokens", "token_embd"},
-        {"model.norm", "output_norm"},
-        {"lm_head", "output"},
-        {"model.layers.{}.input_layernorm", "blk.{}.attn_norm"},
-        {"model.layers.{}.self_attn.q_proj", "blk.{}.attn_q"},
-        {"model.layers.{}.self_attn.k_proj", "blk.{}.attn_k"},
-        {"model.layers.{}.self_attn.v_proj", "blk.{}.attn_v"},
-        {"model.layers.{}.self_attn.o_proj", "blk.{}.attn_output"},
-        {"model.layers.{}.post_attention_layernorm", "blk.{}.ffn_norm"},
-        {"model.layers.{}.mlp.gate_proj", "blk.{}.ffn_gate"},
-        {"model.layers.{}.mlp.up_proj", "blk.{}.ffn_up"},
-        {"model.layers.{}.mlp.down_proj", "blk.{}.ffn_down"},
-    };
-    return names;
-}
-
-void standard_fields(Fields& f, Hyper& h) {
-    f.required("block_count", "num_hidden_layers", h.n_layers);
-    f.required("context_length", "max_position_embeddings", h.n_ctx);
-    f.required("embedding_length", "hidden_size", h.n_embd);
-    f.required("feed_forward_length", "intermediate_size", h.n_ff);
-    f.required("attention.head_count", "num_attention_heads", h.n_heads);
-    f.optional("attention.head_count_kv", "num_key_value_heads", h.n_kv_heads);
-    f.optional("attention.key_length", "head_dim", h.head_dim);
-    f.optional("attention.value_length", "", h.v_head_dim);
-    f.optional("vocab_size", "vocab_size", h.n_vocab);
-    f.required("attention.layer_norm_rms_epsilon", "rms_norm_eps", h.norm_eps);
-    f.optional("rope.freq_base", "rope_theta|rope_parameters.rope_theta", h.rope_theta);
-    f.optional("rope.dimension_count", "", h.rope_dim);
-
-    RopeScaling& s = h.rope_scaling;
-    f.optional("", "rope_scaling.rope_type|rope_scaling.type|rope_parameters.rope_type", s.type);
-    if (s.type == "default") s.type = "none";
-    // Scaling is stated only where there is some; Llama 3's travels as a tensor of factors.
-    if (f.is_writing() && (s.type == "none" || s.type == "llama3")) return;
-    f.optional("rope.scaling.type", "", s.type);
-    f.optional("rope.scaling.factor", "rope_scaling.factor|rope_parameters.factor", s.factor);
-    f.optional(
-        "rope.scaling.original_context_length",
-        "rope_scaling.original_max_position_embeddings|rope_parameters.original_max_position_embeddings|"
-        "original_max_position_embeddings|max_position_embeddings",
-        s.original_context);
-    f.optional("", "rope_scaling.low_freq_factor|rope_parameters.low_freq_factor", s.low_freq_factor);
-    f.optional("", "rope_scaling.high_freq_factor|rope_parameters.high_freq_factor", s.high_freq_factor);
-    f.optional("rope.scaling.yarn_beta_fast", "rope_scaling.beta_fast|rope_parameters.beta_fast",
-               s.beta_fast);
-    f.optional("rope.scaling.yarn_beta_slow", "rope_scaling.beta_slow|rope_parameters.beta_slow",
-               s.beta_slow);
-    f.optional("rope.scaling.attn_factor", "rope_scaling.attention_factor|rope_parameters.attention_factor",
-               s.attention_factor);
 }
 
 Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
@@ -171,12 +160,16 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     if (m.file.tensors().empty())
         return Error{ErrorCode::corrupt, m.file.path().string(), "holds a vocabulary but no tensors",
                      "use it with `nibble tokenize`, or give a file with weights"};
-    m.tensors = NIBBLE_TRY(name_tensors(m.file, *m.arch));
+    m.tensors = NIBBLE_TRY(name_tensors(m.file, *m.arch, m.notes));
     Fields f = Fields::reading(m.file, std::string(m.arch->gguf));
     m.arch->fields(f, m.hyper);
     NIBBLE_TRY(f.result());
     fill_defaults(m.hyper, m.tensors);
     NIBBLE_TRY(check_ranges(m.hyper, m.file.path().string()));
+    for (auto& [name, source] : m.tensors) {
+        source.heads = static_cast<int32_t>(m.hyper.n_heads);
+        NIBBLE_TRY(check_source(source));
+    }
     m.spec = NIBBLE_TRY(m.arch->build(m.hyper, f.from_hf(), m.tensors));
     m.spec.arch = m.arch->gguf;
     return opened;

@@ -10,18 +10,25 @@
 #include <vector>
 
 #include "src/model/hyper.h"
+#include "src/model/source.h"
 #include "src/model/spec.h"
 
 namespace nibble {
 
+// More than any real model, and small enough that a damaged file cannot make us allocate by it.
+inline constexpr uint32_t max_layers = 1024, max_width = 1u << 20;
+
 // A Hugging Face tensor name and its canonical (GGUF) one; "{}" stands for the layer number, and a trailing
-// ".weight" or ".bias" is carried over.
+// ".weight" or ".bias" is carried over. A canonical name that is empty: the tensor is left out, because
+// config.json states what it holds. An hf name that ends in '*' stands for everything that begins so; left
+// out, it is part of the model that is not implemented, and OpenedModel::notes says so.
 struct NamePair {
     std::string_view hf, canonical;
+    Storage storage = Storage::same;
 };
 
 // Tensors by canonical name. The views point into the TensorFile.
-using TensorMap = std::unordered_map<std::string, const TensorInfo*>;
+using TensorMap = std::unordered_map<std::string, TensorSource>;
 
 struct Architecture {
     std::string_view gguf;             // general.architecture
@@ -31,6 +38,7 @@ struct Architecture {
     std::span<const NamePair> names;
     // GGUF files of this architecture hold query and key rows reordered for adjacent-pair rotation.
     bool gguf_permutes_qk = false;
+    std::span<const NamePair> own_names = {};  // looked up before `names`
 };
 
 std::span<const Architecture* const> all_architectures();  // collected from src/model/arch at build time
@@ -39,6 +47,18 @@ std::span<const Architecture* const> all_architectures();  // collected from src
 std::span<const NamePair> standard_names();
 // The hyperparameters shared by decoder-only transformers with RoPE and RMS norm.
 void standard_fields(Fields& f, Hyper& h);
+void size_fields(Fields& f, Hyper& h);  // its two halves
+void rope_fields(Fields& f, Hyper& h);
+
+// Reads which layers slide: `attention.sliding_window_pattern` or `layer_types`; where neither is stated,
+// every `period`-th layer does not (0: all slide, 1: none).
+void sliding_fields(Fields& f, Hyper& h, uint32_t period);
+// What the hyperparameters say without further knowledge of the family; an architecture adds the rest.
+// `style`: of the rotation, as the file stores queries and keys.
+Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap& tensors);
+// The same change to every layer.
+void set_qk_norm(ModelSpec& s, QkNorm qk_norm);
+void set_dense_ffn(ModelSpec& s, Activation act, bool gated);
 
 // An opened, understood and checked model; nothing is loaded yet.
 struct OpenedModel {
@@ -47,6 +67,7 @@ struct OpenedModel {
     Hyper hyper = {};
     ModelSpec spec = {};
     TensorMap tensors = {};
+    std::vector<std::string> notes = {};  // what a person should know, a line each
 };
 
 Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file);

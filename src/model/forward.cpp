@@ -45,9 +45,25 @@ Ref Forward::weight(std::string_view name, int64_t rows, int64_t cols, WeightUse
 Ref Forward::norm(Ref x, std::string_view name) {
     label(name);
     const int64_t width = b_.value(x).cols;
-    const NormParams p{spec_.norm_eps, 0, false};
+    const NormParams p{spec_.norm_eps, 0, spec_.layer_norm};
     return nibble::norm(b_, x, vector(cat(name, ".weight"), width), p,
                         optional_vector(cat(name, ".bias"), width));
+}
+
+Ref Forward::block_input(Ref x, std::string_view name) { return layer_spec().pre_norm ? norm(x, name) : x; }
+
+Ref Forward::join(Ref residual, Ref y, std::string_view post_norm) {
+    if (layer_spec().post_norm) y = norm(y, post_norm);
+    return add(b_, residual, y, {spec_.residual_scale});
+}
+
+Ref Forward::project(Ref input, std::string_view name, Ref residual, std::string_view post_norm) {
+    label(name);
+    const bool fused = !layer_spec().post_norm && spec_.residual_scale == 1;
+    const Ref bias[] = {optional_vector(cat(name, ".bias"), spec_.n_embd)};
+    const Ref weight = matrix(cat(name, ".weight"), spec_.n_embd, b_.value(input).cols);
+    const Ref y = matmul(b_, weight, input, {fused ? residual : Ref{}, bias});
+    return fused ? y : join(residual, y, post_norm);
 }
 
 AttentionBatch Forward::attention_batch(int32_t group) const {
@@ -82,18 +98,28 @@ void Forward::record() {
     b_.at(-1, "embed");
     inputs();
     Ref x = embed(b_, tokens_, table("token_embd.weight", spec_.n_vocab, spec_.n_embd), {spec_.embed_scale});
+    if (spec_.n_positions > 0)
+        x = add(b_, x,
+                embed(b_, positions_, table("position_embd.weight", spec_.n_positions, spec_.n_embd), {}));
     for (int32_t i = 0; i < n_layers; ++i) {
         b_.at(i);
         const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-        x = attention_block(*this, std::get<AttentionSpec>(layer.mixer), x);
-        x = dense_ffn_block(*this, std::get<DenseFfnSpec>(layer.ffn), x);
+        const Ref mixed = attention_block(*this, std::get<AttentionSpec>(layer.mixer), x);
+        x = dense_ffn_block(*this, std::get<DenseFfnSpec>(layer.ffn),
+                            layer.parallel ? keep_output_rows(x) : mixed, mixed);
     }
     b_.at(n_layers);
     x = norm(x, "output_norm");
     label("output");
     const bool tied = !has("output.weight");
-    const Ref logits =
-        matmul(b_, matrix(tied ? "token_embd.weight" : "output.weight", spec_.n_vocab, spec_.n_embd), x);
+    const Ref bias[] = {tied ? Ref{} : optional_vector("output.bias", spec_.n_vocab)};
+    Ref logits = matmul(b_, matrix(tied ? "token_embd.weight" : "output.weight", spec_.n_vocab, spec_.n_embd),
+                        x, {{}, bias});
+    const float cap = spec_.logit_softcap;
+    if (cap > 0)
+        logits = activate(b_, logits, {Activation::tanh, spec_.logit_scale / cap, cap});
+    else if (spec_.logit_scale != 1)
+        logits = activate(b_, logits, {Activation::none, spec_.logit_scale, 1});
     b_.mark_output(logits, std::string(io::logits));
 }
 

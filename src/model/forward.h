@@ -38,6 +38,7 @@ class Forward {
 
     Builder& builder() { return b_; }
     const ModelSpec& spec() const { return spec_; }
+    const LayerSpec& layer_spec() const { return spec_.layers[static_cast<size_t>(layer())]; }
     const KvTensors& kv() const { return kv_; }
     int32_t layer() const { return b_.layer(); }
     void label(std::string_view what);  // names the next instructions "blk.<layer>.<what>"
@@ -60,6 +61,12 @@ class Forward {
     Ref slots(int32_t group) const { return slots_[static_cast<size_t>(group)]; }
     AttentionBatch attention_batch(int32_t group) const;
     Ref norm(Ref x, std::string_view name);  // "<name>.weight" and, if present, "<name>.bias"
+    // The beginning of a block: the norm, unless the layer has none before its blocks.
+    Ref block_input(Ref x, std::string_view name);
+    // The end of a block: residual + scale * norm(y), the norm only where the layer has one after its blocks.
+    Ref join(Ref residual, Ref y, std::string_view post_norm);
+    // The same of y = W input + bias, W being "<name>.weight": one instruction where nothing comes between.
+    Ref project(Ref input, std::string_view name, Ref residual, std::string_view post_norm);
 
     // In the last layer only the rows whose logits are wanted go on; elsewhere the value itself.
     Ref keep_output_rows(Ref x);
@@ -84,8 +91,8 @@ Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, cons
                                const BatchShape& limits, const Placement& placement,
                                std::span<Backend* const> backends);
 
-// Blocks: each takes the residual stream and returns it with its contribution added.
-Ref attention_block(Forward& f, const AttentionSpec& a, Ref x);
-Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x);
+// Blocks: each reads x and returns the residual stream with its contribution added.
+Ref attention_block(Forward& f, const AttentionSpec& a, Ref x);  // x is the residual stream
+Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual);
 
 }  // namespace nibble

@@ -37,23 +37,46 @@ Result<void> Fields::result() const {
     return {};
 }
 
-// The first alternative of the path that is present and not null.
-const nlohmann::json* Fields::json(std::string_view path) const {
-    while (!path.empty()) {
-        const size_t bar = path.find('|');
-        std::string_view one = path.substr(0, bar);
-        const nlohmann::json* at = &file_->config();
-        while (at && !one.empty()) {
-            const size_t dot = one.find('.');
-            const std::string key(one.substr(0, dot));
-            const auto it = at->is_object() ? at->find(key) : at->end();
-            at = at->is_object() && it != at->end() && !it->is_null() ? &*it : nullptr;
-            one = dot == std::string_view::npos ? std::string_view{} : one.substr(dot + 1);
-        }
-        if (at) return at;
-        path = bar == std::string_view::npos ? std::string_view{} : path.substr(bar + 1);
+namespace {
+
+// What a dotted path leads to from here, unless it is null.
+const nlohmann::json* follow(const nlohmann::json* at, std::string_view path) {
+    while (at && !path.empty()) {
+        const size_t dot = path.find('.');
+        const std::string key(path.substr(0, dot));
+        const auto it = at->is_object() ? at->find(key) : at->end();
+        at = at->is_object() && it != at->end() && !it->is_null() ? &*it : nullptr;
+        path = dot == std::string_view::npos ? std::string_view{} : path.substr(dot + 1);
     }
+    return at;
+}
+
+}  // namespace
+
+// The first alternative of the path that is present and not null. Models of text and images keep what
+// concerns the text in `text_config`.
+const nlohmann::json* Fields::json(std::string_view path) const {
+    const nlohmann::json *root = &file_->config(), *inner = follow(root, "text_config");
+    for (std::string_view rest = path; !rest.empty();) {
+        const size_t bar = rest.find('|');
+        const std::string_view one = rest.substr(0, bar);
+        if (const nlohmann::json* at = inner ? follow(inner, one) : nullptr) return at;
+        if (const nlohmann::json* at = follow(root, one)) return at;
+        rest = bar == std::string_view::npos ? std::string_view{} : rest.substr(bar + 1);
+    }
+    for (const auto& [name, value] : assumed_)
+        if (path.substr(0, path.find('|')) == name) return value.get();
     return nullptr;
+}
+
+void Fields::assume(std::string_view hf, uint32_t value) {
+    assumed_.emplace_back(hf, std::make_shared<const nlohmann::json>(value));
+}
+
+bool Fields::states(std::string_view gguf, std::string_view hf) const {
+    if (source_ == Source::write) return false;
+    if (source_ == Source::hf) return !hf.empty() && json(hf);
+    return !gguf.empty() && file_->metadata().contains(cat(prefix_, ".", gguf));
 }
 
 namespace {
@@ -120,6 +143,58 @@ void Fields::field(std::string_view gguf, std::string_view hf, bool& value, bool
 }
 void Fields::field(std::string_view gguf, std::string_view hf, std::string& value, bool required) {
     exchange<std::string_view>(gguf, hf, value, required);
+}
+
+bool Fields::is_number(std::string_view gguf) const {
+    return source_ == Source::gguf && file_->metadata().get<uint32_t>(cat(prefix_, ".", gguf));
+}
+
+void Fields::numbers(std::string_view gguf, std::string_view hf, std::vector<float>& value) {
+    if (source_ == Source::write) {
+        if (!gguf.empty()) out_->set(cat(prefix_, ".", gguf), MetaArray(value));
+        return;
+    }
+    if (!states(gguf, hf)) return;
+    value.clear();
+    if (source_ == Source::gguf) {
+        auto v = file_->metadata().require<std::vector<float>>(cat(prefix_, ".", gguf));
+        if (!v) return fail(v.error());
+        value = std::move(*v);
+    } else {
+        const nlohmann::json& j = *json(hf);
+        for (const auto& x : j)
+            if (x.is_number()) value.push_back(x.get<float>());
+        if (!j.is_array() || value.size() != j.size())
+            fail({ErrorCode::corrupt, where_, cat("field '", hf, "' is no list of numbers"), ""});
+    }
+}
+
+void Fields::flags(std::string_view gguf, std::string_view hf, std::string_view on, std::string_view off,
+                   std::vector<bool>& value) {
+    if (source_ == Source::write) {
+        if (!gguf.empty() && !value.empty()) out_->set(cat(prefix_, ".", gguf), MetaArray(value));
+        return;
+    }
+    if (!states(gguf, hf)) return;
+    value.clear();
+    if (source_ == Source::gguf) {
+        auto v = file_->metadata().require<std::vector<int32_t>>(cat(prefix_, ".", gguf));
+        if (!v) return fail(v.error());
+        for (const int32_t x : *v) value.push_back(x != 0);
+        return;
+    }
+    const nlohmann::json& j = *json(hf);
+    if (!j.is_array()) return fail({ErrorCode::corrupt, where_, cat("field '", hf, "' is no list"), ""});
+    for (const auto& x : j) {
+        if (x.is_boolean() || x.is_number_integer())
+            value.push_back(x.is_boolean() ? x.get<bool>() : x.get<int64_t>() != 0);
+        else if (x == on || x == off)
+            value.push_back(x == on);
+        else
+            return fail({ErrorCode::unsupported, where_,
+                         cat("field '", hf, "' asks for ", x.dump().substr(0, 60)),
+                         cat("this architecture is implemented for ", on, " and ", off)});
+    }
 }
 
 void Fields::expect(std::string_view hf, std::initializer_list<std::string_view> allowed) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,12 +15,13 @@ namespace nibble {
 
 // RoPE scaling as stated; src/model/rope.h turns it into frequencies.
 struct RopeScaling {
-    std::string type = "none";  // none, linear, yarn, llama3
+    std::string type = "none";  // none, linear, yarn, llama3, longrope
     float factor = 1;
     uint32_t original_context = 0;
-    float low_freq_factor = 1, high_freq_factor = 4;  // llama3
-    float beta_fast = 32, beta_slow = 1;              // yarn
-    float attention_factor = 0;                       // yarn; 0: derived from the factor
+    float low_freq_factor = 1, high_freq_factor = 4;           // llama3
+    float beta_fast = 32, beta_slow = 1;                       // yarn
+    float attention_factor = 0;                                // yarn, longrope; 0: derived from the factor
+    std::vector<float> short_factors = {}, long_factors = {};  // longrope, one per pair
 };
 
 struct Hyper {
@@ -34,8 +36,22 @@ struct Hyper {
     uint32_t n_vocab = 0;     // 0: rows of the embedding
     float norm_eps = 1e-5f;
     float rope_theta = 10000;
-    uint32_t rope_dim = 0;  // 0: head_dim
+    uint32_t rope_dim = 0;  // 0: head_dim * rope_share
+    float rope_share = 1;   // share of a head that rotates
     RopeScaling rope_scaling;
+
+    bool layer_norm = false;  // set by an architecture before standard_fields()
+    float attn_scale = 0;     // of q.k; 0: 1 / sqrt(head_dim)
+    float attn_softcap = 0;   // 0: none
+    float logit_softcap = 0;  // 0: none
+    float embed_scale = 1;    // the rest as stated; an architecture says what they multiply or divide
+    float residual_scale = 1;
+    float logit_scale = 1;
+    uint32_t window = 0;         // 0: none
+    std::vector<bool> sliding;   // per layer; empty: all when there is a window
+    float rope_theta_local = 0;  // of sliding layers; 0: as the others
+    std::vector<bool> rotated;   // per layer; empty: all
+    bool parallel = false;       // residual
 };
 
 class Fields {
@@ -56,6 +72,17 @@ class Fields {
     void optional(std::string_view gguf, std::string_view hf, T& value) {
         field(gguf, hf, value, false);
     }
+    // A list of numbers; an absent one leaves `value` alone.
+    void numbers(std::string_view gguf, std::string_view hf, std::vector<float>& value);
+    // One flag per layer. In both formats a list of booleans or integers; in config.json also of names, of
+    // which `on` means true and `off` false, anything else is refused.
+    void flags(std::string_view gguf, std::string_view hf, std::string_view on, std::string_view off,
+               std::vector<bool>& value);
+    // What config.json means when it is silent about a field that is otherwise required.
+    void assume(std::string_view hf, uint32_t value);
+    // Whether the source states this field; never when writing.
+    bool states(std::string_view gguf, std::string_view hf) const;
+    bool is_number(std::string_view gguf) const;  // whether GGUF states it, and as a single value
     // config.json must either lack the key or state one of these values (as JSON text); anything else means a
     // feature that is not implemented, and is refused with the field's name.
     void expect(std::string_view hf, std::initializer_list<std::string_view> allowed);
@@ -77,6 +104,7 @@ class Fields {
 
     Source source_ = Source::gguf;
     const TensorFile* file_ = nullptr;
+    std::vector<std::pair<std::string, std::shared_ptr<const nlohmann::json>>> assumed_;
     Metadata* out_ = nullptr;
     std::string prefix_;
     std::string where_;

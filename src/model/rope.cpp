@@ -41,16 +41,25 @@ bool is_none(const RopeScaling& s) { return s.type == "none" || s.type == "defau
 Result<std::vector<float>> rope_factors(const RopeScaling& s, float theta, int32_t rot_dim) {
     const auto refuse = [&](std::string what) {
         return Error{ErrorCode::unsupported, "rope scaling", std::move(what),
-                     "known are linear, yarn and llama3"};
+                     "known are linear, yarn, llama3 and longrope"};
     };
-    const bool known = s.type == "linear" || s.type == "yarn" || s.type == "llama3";
+    const bool known = s.type == "linear" || s.type == "yarn" || s.type == "llama3" || s.type == "longrope";
     if (!is_none(s) && !known) return refuse(cat("type '", s.type, "' is not implemented"));
     if (!is_none(s) && !(s.factor > 0)) return refuse(cat("factor ", s.factor, " has no meaning"));
-    const bool needs_original = s.type == "yarn" || s.type == "llama3";
+    const bool needs_original = s.type == "yarn" || s.type == "llama3" || s.type == "longrope";
     if (needs_original && s.original_context == 0) return refuse("the original context length is missing");
     if (s.type == "llama3" && !(s.high_freq_factor > s.low_freq_factor && s.low_freq_factor > 0))
         return refuse("high_freq_factor must be above low_freq_factor");
 
+    if (s.type == "longrope") {
+        for (const auto* list : {&s.short_factors, &s.long_factors}) {
+            if (list->size() != static_cast<size_t>(rot_dim / 2))
+                return refuse(cat("longrope has ", list->size(), " factors for ", rot_dim / 2, " pairs"));
+            for (const float f : *list)
+                if (!(f > 0)) return refuse(cat("the longrope factor ", f, " has no meaning"));
+        }
+        return s.short_factors;
+    }
     std::vector<float> factors(static_cast<size_t>(rot_dim / 2), 1.0f);
     for (int32_t i = 0; i < rot_dim / 2; ++i) {
         const double frequency = std::pow(static_cast<double>(theta), -2.0 * i / rot_dim);
@@ -83,6 +92,14 @@ Result<RopeSpec> make_rope(const Hyper& h, int32_t rot_dim, RopeStyle style,
         r.inv_freq.push_back(static_cast<float>(plain / (static_cast<double>(factors[i]) * extra)));
     }
     const RopeScaling& s = h.rope_scaling;
+    if (s.type == "longrope") {
+        r.original_context = static_cast<int32_t>(std::min(s.original_context, 1u << 30));
+        for (size_t i = 0; i < pairs; ++i)
+            r.long_inv_freq.push_back(static_cast<float>(
+                std::pow(static_cast<double>(h.rope_theta), -2.0 * static_cast<double>(i) / rot_dim) /
+                static_cast<double>(s.long_factors[i])));
+        if (s.attention_factor > 0) r.magnitude = s.attention_factor;
+    }
     if (s.type == "yarn")
         r.magnitude = s.attention_factor > 0
                           ? s.attention_factor

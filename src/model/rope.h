@@ -7,6 +7,8 @@
 
 namespace nibble {
 
+// Position interpolation for short and long contexts apart: LongRoPE (arXiv:2402.13753).
+
 // Divisors of the plain frequencies theta^(-2i/rot_dim), one per pair; all 1 without scaling.
 // GGUF stores the Llama 3 ones as the tensor rope_freqs.weight.
 Result<std::vector<float>> rope_factors(const RopeScaling& scaling, float theta, int32_t rot_dim);

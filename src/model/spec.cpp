@@ -1,8 +1,18 @@
-// What a ModelSpec says about its cache.
+// What a ModelSpec says about its cache, and the choices that wait for the length of the context.
 // Plain arithmetic; the tensors are made by the engine.
 #include "src/model/spec.h"
 
 namespace nibble {
+
+Result<void> use_context(ModelSpec& spec, int32_t ctx) {
+    if (spec.n_positions > 0 && ctx > spec.n_positions)
+        return Error{ErrorCode::invalid_argument, "context",
+                     cat(ctx, " tokens are more than the ", spec.n_positions, " positions this model knows"),
+                     cat("give at most --ctx ", spec.n_positions)};
+    for (RopeSpec& r : spec.ropes)
+        if (!r.long_inv_freq.empty() && ctx > r.original_context) r.inv_freq = r.long_inv_freq;
+    return {};
+}
 
 std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
     std::vector<KvLayer> layers;

@@ -17,29 +17,42 @@ struct RopeSpec {
     RopeStyle style = RopeStyle::half;
     std::vector<float> inv_freq;  // rot_dim / 2 angular frequencies, scaling applied
     float magnitude = 1;          // factor on cosines and sines
+    // Others for contexts longer than `original_context`, where the two differ; see use_context().
+    std::vector<float> long_inv_freq;
+    int32_t original_context = 0;
 };
 
-// Softmax attention over the paged cache. Present tensors switch on: biases, q/k norms, sinks.
+// Norms of queries and keys: none, each head on its own, or the whole projection.
+enum class QkNorm : uint8_t { none, head, row };
+
+// Softmax attention over the paged cache. Present tensors switch on: biases, sinks, one fused attn_qkv.
 struct AttentionSpec {
     int32_t n_heads = 0;
     int32_t n_kv_heads = 0;
     int32_t head_dim = 0;
     int32_t v_head_dim = 0;
-    int32_t window = 0;    // 0: every earlier position
-    float scale = 0;       // usually 1 / sqrt(head_dim)
-    float softcap = 0;     // 0: none
+    int32_t window = 0;  // 0: every earlier position
+    float scale = 0;     // usually 1 / sqrt(head_dim)
+    float softcap = 0;   // 0: none
+    QkNorm qk_norm = QkNorm::none;
     int32_t rope = 0;      // index into ModelSpec::ropes; -1: no positions
     int32_t kv_group = 0;  // index into ModelSpec::kv_groups
 };
 
+// Gated: act(gate) * up, as two tensors or fused in ffn_up, the gate first. Otherwise act(up).
 struct DenseFfnSpec {
     int32_t n_ff = 0;
     Activation act = Activation::silu;
+    bool gated = true;
 };
 
 struct LayerSpec {
     std::variant<AttentionSpec> mixer;
     std::variant<DenseFfnSpec> ffn;
+    bool pre_norm = true;    // attn_norm, ffn_norm: of a block's input
+    bool post_norm = false;  // post_attention_norm, post_ffw_norm: of a block's output, before the residual
+    bool parallel = false;   // both blocks read the layer's input, and both are added to it
+    bool one_norm = false;   // the feed-forward's input norm is attn_norm too
 };
 
 // Layers whose pages live and die together: same window, same block tables.
@@ -54,11 +67,20 @@ struct ModelSpec {
     int32_t n_embd = 0;
     int32_t n_ctx_train = 0;
     float norm_eps = 1e-5f;
+    bool layer_norm = false;  // LayerNorm instead of RMS norm
+    int32_t n_positions = 0;  // rows of position_embd, which is then added to the embedding; 0: none
     float embed_scale = 1;
+    float residual_scale = 1;  // of every block's output
+    float logit_scale = 1;
+    float logit_softcap = 0;  // 0: none
     std::vector<RopeSpec> ropes;
     std::vector<KvGroupSpec> kv_groups;
     std::vector<LayerSpec> layers;
 };
+
+// Chooses what depends on the longest sequence a run can have: the frequencies of RopeSpec. An Error when the
+// model has no positions beyond some number and the context is longer.
+Result<void> use_context(ModelSpec& spec, int32_t ctx);
 
 // Elements that one token adds to the cache in each layer.
 struct KvLayer {

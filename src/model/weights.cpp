@@ -10,22 +10,31 @@
 
 namespace nibble {
 
-Result<Tensor> WeightStore::host_view(const TensorInfo& t, WeightUse use) {
+Result<Tensor> WeightStore::host_view(const TensorSource& source, WeightUse use) {
+    const TensorInfo& t = *source;
     const TypeInfo& type = info(t.type);
     if (t.foreign() || !type.decode)
         return Error{ErrorCode::unsupported, t.name,
                      cat("has the type ", t.type_name(), ", which cannot be used yet"),
                      "convert the model to a type listed by `nibble quantize --help`"};
     Tensor v;
-    v.rows = t.rows();
-    v.cols = t.cols();
+    v.rows = source.rows();
+    v.cols = source.cols();
     v.type = t.type;
-    v.stride = static_cast<int64_t>(*row_bytes(t.type, t.cols()));
+    v.stride = static_cast<int64_t>(*row_bytes(t.type, v.cols));
     // Bytes of the mapped file; kernels read weights and never write them.
     v.data = const_cast<std::byte*>(t.data.data());
-    if (use != WeightUse::vector || t.data.empty()) return v;
-    auto& f = vectors_.emplace_back(static_cast<size_t>(t.elements()));
-    type.decode(t.data.data(), f.data(), f.size());
+    if (t.data.empty()) return v;
+    if (use != WeightUse::vector) {
+        if (source.storage == Storage::same) return v;
+        auto& copy = rearranged_[t.name];
+        if (copy.empty()) copy = rearranged(source);
+        v.data = copy.data();
+        return v;
+    }
+    if (v.rows != 1) return v;
+    auto& f = vectors_.emplace_back(static_cast<size_t>(v.cols));
+    decode_row(source, 0, f.data());
     v.type = Type::f32;
     v.stride = v.cols * static_cast<int64_t>(sizeof(float));
     v.data = reinterpret_cast<std::byte*>(f.data());
@@ -44,14 +53,14 @@ Result<Tensor> WeightStore::get(const std::string& name, WeightUse use) {
     if (known != used_.end()) return known->second.tensor;
     const auto it = tensors_->find(name);
     if (it == tensors_->end()) return Tensor{};
-    const Tensor host = NIBBLE_TRY(host_view(*it->second, use));
+    const Tensor host = NIBBLE_TRY(host_view(it->second, use));
     Backend& backend = backend_of(name, use);
     Tensor planned = host;
     if (const size_t bytes = backend.packed_bytes(host, use); bytes > 0) {
         planned.layout = Layout::packed;
         planned.stride = static_cast<int64_t>(bytes) / std::max<int64_t>(host.rows, 1);
     }
-    used_[{name, use}] = {host, planned, {}, &backend};
+    used_[{name, use}] = {host, planned, {}, &backend, it->second.info};
     return planned;
 }
 
@@ -66,7 +75,10 @@ Result<void> WeightStore::place(bool release) {
         entry->storage = std::move(placed.storage);
         // What was copied need not stay in memory twice; the file can be read again.
         const Tensor& h = entry->host;
-        if (release && entry->storage.data && use == WeightUse::matmul)
+        if (!release || !entry->storage.data || use != WeightUse::matmul) continue;
+        if (const auto copy = rearranged_.find(entry->source->name); copy != rearranged_.end())
+            rearranged_.erase(copy);
+        else
             release_pages({h.data, static_cast<size_t>(h.rows * h.stride)});
     }
     return {};

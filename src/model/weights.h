@@ -1,5 +1,6 @@
 // WeightStore: a model's tensors by canonical name, first as views into the file, then placed on devices.
-// Vectors (norms, biases) become f32 when they are first asked for; matrices keep their type.
+// Vectors (norms, biases) become f32 when they are first asked for; matrices keep their type. A matrix that
+// the checkpoint stores otherwise (src/model/source.h) is copied, which a GGUF file never needs.
 #pragma once
 
 #include <deque>
@@ -35,14 +36,16 @@ class WeightStore {
         Tensor host, tensor;
         Buffer storage;
         Backend* backend = nullptr;
+        const TensorInfo* source = nullptr;
     };
-    Result<Tensor> host_view(const TensorInfo& info, WeightUse use);
+    Result<Tensor> host_view(const TensorSource& source, WeightUse use);
     Backend& backend_of(std::string_view name, WeightUse use) const;
 
     const TensorMap* tensors_;
     Placement placement_;
     std::vector<Backend*> backends_;
     std::map<std::pair<std::string, WeightUse>, Entry> used_;
+    std::map<std::string, std::vector<std::byte>> rearranged_;  // by name in the file
     std::deque<std::vector<float>> vectors_;  // converted ones; a deque so that views stay valid
 };
 

@@ -30,16 +30,16 @@ class TensorConverter {
   public:
     TensorConverter(const TensorPlan& plan, GgufWriter& writer, ThreadPool& pool,
                     const ConvertOptions& options)
-        : plan_(plan), t_(*plan.source), writer_(writer), pool_(pool), options_(options) {}
+        : plan_(plan), t_(plan.source), writer_(writer), pool_(pool), options_(options) {}
 
     Result<TensorReport> run() {
-        TensorReport report{plan_.name, t_.type, plan_.type, 0, false};
-        if (t_.data.empty()) return report;
+        TensorReport report{plan_.name, t_->type, plan_.type, 0, false};
+        if (t_->data.empty()) return report;
         if (t_.rows() == 1 && plan_.permuted_heads) {
             NIBBLE_TRY(write_permuted_vector());
             return report;
         }
-        if (options_.importance && t_.n_dims > 1)
+        if (options_.importance && t_->n_dims > 1)
             importance_ = NIBBLE_TRY(options_.importance->weights(plan_.name, t_.cols()));
         report.weighted = !importance_.empty() && searches();
         const int64_t cols = t_.cols(), per_chunk = std::max<int64_t>(1, chunk_bytes / (cols * 4));
@@ -65,7 +65,7 @@ class TensorConverter {
   private:
     bool searches() const { return options_.search && has_search(plan_.type); }
     Error not_finite() const {
-        return {ErrorCode::corrupt, t_.name, "holds a NaN or an infinity",
+        return {ErrorCode::corrupt, t_->name, "holds a NaN or an infinity",
                 "the checkpoint is broken; it is not converted"};
     }
 
@@ -76,13 +76,13 @@ class TensorConverter {
 
     void encode_rows(int64_t first, int64_t rows, std::span<std::byte> out) {
         const int64_t cols = t_.cols(), per_task = std::max<int64_t>(1, task_bytes / (cols * 4));
-        const auto in_row = *row_bytes(t_.type, cols), out_row = *row_bytes(plan_.type, cols);
+        const auto out_row = *row_bytes(plan_.type, cols);
         std::vector<Sums> sums(static_cast<size_t>((rows + per_task - 1) / per_task));
         pool_.run(static_cast<int64_t>(sums.size()), [&](int64_t task, int) {
             std::vector<float> f(static_cast<size_t>(cols));
             for (int64_t r = task * per_task; r < std::min(rows, (task + 1) * per_task); ++r) {
                 const int64_t from = source_row(first + r, t_.rows(), plan_.permuted_heads);
-                info(t_.type).decode(t_.data.data() + static_cast<size_t>(from) * in_row, f.data(), f.size());
+                decode_row(t_, from, f.data());
                 bool finite = true;
                 for (const float x : f) finite &= std::fabs(x) <= std::numeric_limits<float>::max();
                 if (!finite) bad_ = true;
@@ -112,7 +112,7 @@ class TensorConverter {
 
     Result<void> write_permuted_vector() {
         std::vector<float> f(static_cast<size_t>(t_.cols())), ordered(f.size());
-        info(t_.type).decode(t_.data.data(), f.data(), f.size());
+        decode_row(t_, 0, f.data());
         for (int64_t i = 0; i < t_.cols(); ++i)
             ordered[static_cast<size_t>(i)] =
                 f[static_cast<size_t>(source_row(i, t_.cols(), plan_.permuted_heads))];
@@ -120,7 +120,7 @@ class TensorConverter {
     }
 
     const TensorPlan& plan_;
-    const TensorInfo& t_;
+    const TensorSource& t_;
     GgufWriter& writer_;
     ThreadPool& pool_;
     const ConvertOptions& options_;
@@ -172,15 +172,20 @@ Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab&
     GgufWriter writer = NIBBLE_TRY(GgufWriter::create(destination));
     NIBBLE_TRY(write_metadata(model, vocab, writer.metadata()));
     describe_private_types(plan, writer.metadata());
-    constexpr std::string_view factors_name = "rope_freqs.weight";
-    const auto n_factors = static_cast<int64_t>(plan.rope_factors.size());
-    if (n_factors) NIBBLE_TRY(writer.declare(factors_name, Type::f32, {&n_factors, 1}));
+    for (const auto& [name, factors] : plan.rope_factors) {
+        const auto n = static_cast<int64_t>(factors.size());
+        NIBBLE_TRY(writer.declare(name, Type::f32, {&n, 1}));
+    }
     for (const TensorPlan& p : plan.tensors) {
         const auto n_dims = static_cast<size_t>(std::max(1, p.source->n_dims));
-        NIBBLE_TRY(writer.declare(p.name, p.type, std::span(p.source->ne).first(n_dims)));
+        auto ne = p.source->ne;
+        ne[0] = p.source.cols();
+        if (p.source.storage == Storage::transposed) ne[1] = p.source.rows();
+        NIBBLE_TRY(writer.declare(p.name, p.type, std::span(ne).first(n_dims)));
     }
     NIBBLE_TRY(writer.begin());
-    if (n_factors) NIBBLE_TRY(writer.write(factors_name, std::as_bytes(std::span(plan.rope_factors))));
+    for (const auto& [name, factors] : plan.rope_factors)
+        NIBBLE_TRY(writer.write(name, std::as_bytes(std::span(factors))));
     ConvertProgress done{{}, 0, plan.source_bytes};
     std::vector<TensorReport> reports;
     for (const TensorPlan& p : plan.tensors) {

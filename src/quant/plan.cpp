@@ -18,28 +18,41 @@ int32_t permuted_heads(const OpenedModel& model, std::string_view name) {
 
 // The recipe's type or the override's, replaced where the rows do not divide into its blocks.
 Result<Type> matrix_type(const TensorPlan& p, bool tied, const PlanOptions& options, ConvertPlan& plan) {
+    if (p.name == "position_embd.weight") return p.source->type;  // small, and every token adds a row of it
     Type wanted = options.recipe.types[static_cast<size_t>(role_of(p.name, tied))];
     if (options.override_type)
         if (const auto t = options.override_type(p.name, p.source->type)) wanted = *t;
-    const Type fitting = fitting_type(wanted, p.source->cols());
+    const Type fitting = fitting_type(wanted, p.source.cols());
     if (fitting == wanted) return wanted;
     std::string line =
-        cat(p.name, ": rows of ", p.source->cols(), ": ", info(wanted).name, " -> ", info(fitting).name);
+        cat(p.name, ": rows of ", p.source.cols(), ": ", info(wanted).name, " -> ", info(fitting).name);
     if (!options.allow_fallback)
         return Error{ErrorCode::unsupported, p.name,
-                     cat("rows of ", p.source->cols(), " do not divide into blocks of ",
+                     cat("rows of ", p.source.cols(), " do not divide into blocks of ",
                          info(wanted).block_len, " (", info(wanted).name, ")"),
                      cat("without --no-fallback it becomes ", info(fitting).name)};
     plan.substitutions.push_back(std::move(line));
     return fitting;
 }
 
+// What GGUF states as tensors: the factors of Llama 3, and Phi-3's two lists.
+Result<std::vector<std::pair<std::string, std::vector<float>>>> factor_tensors(const Hyper& h) {
+    std::vector<std::pair<std::string, std::vector<float>>> list;
+    const RopeScaling& s = h.rope_scaling;
+    if (s.type == "longrope")
+        list = {{"rope_factors_long.weight", s.long_factors}, {"rope_factors_short.weight", s.short_factors}};
+    if (s.type == "llama3")
+        list.emplace_back("rope_freqs.weight",
+                          NIBBLE_TRY(rope_factors(s, h.rope_theta, static_cast<int32_t>(h.rope_dim))));
+    return list;
+}
+
 }  // namespace
 
 Result<ConvertPlan> plan_conversion(const OpenedModel& model, const PlanOptions& options) {
     ConvertPlan plan;
-    std::unordered_map<const TensorInfo*, std::string> names;
-    for (const auto& [name, info] : model.tensors) names.emplace(info, name);
+    std::unordered_map<const TensorInfo*, const TensorMap::value_type*> names;
+    for (const auto& entry : model.tensors) names.emplace(entry.second.info, &entry);
     const bool tied = !model.tensors.contains("output.weight");
     for (const TensorInfo& t : model.file.tensors()) {
         const auto named = names.find(&t);
@@ -47,19 +60,18 @@ Result<ConvertPlan> plan_conversion(const OpenedModel& model, const PlanOptions&
         if (t.foreign() || !info(t.type).decode)
             return Error{ErrorCode::unsupported, t.name,
                          cat("has the type ", t.type_name(), ", which cannot be read"), ""};
-        TensorPlan p{&t, named->second, Type::f32, permuted_heads(model, named->second), 0};
+        const auto& [name, source] = *named->second;
+        TensorPlan p{source, name, Type::f32, permuted_heads(model, name), 0};
         if (t.n_dims > 1) p.type = NIBBLE_TRY(matrix_type(p, tied, options, plan));
         if (t.n_dims > 1 && info(t.type).block_len > 1) plan.lossy_sources.push_back(p.name);
-        p.bytes = *tensor_bytes(p.type, t.ne);
+        p.bytes = static_cast<uint64_t>(source.rows()) * *row_bytes(p.type, source.cols());
         plan.bytes += p.bytes;
         plan.source_bytes += t.data.size();
         plan.elements += static_cast<uint64_t>(t.elements());
         plan.tensors.push_back(std::move(p));
     }
-    const Hyper& h = model.hyper;
-    if (model.file.kind() == TensorFile::Kind::hf && h.rope_scaling.type == "llama3")
-        plan.rope_factors =
-            NIBBLE_TRY(rope_factors(h.rope_scaling, h.rope_theta, static_cast<int32_t>(h.rope_dim)));
+    if (model.file.kind() == TensorFile::Kind::hf)
+        plan.rope_factors = NIBBLE_TRY(factor_tensors(model.hyper));
     return plan;
 }
 

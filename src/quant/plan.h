@@ -12,7 +12,7 @@
 namespace nibble {
 
 struct TensorPlan {
-    const TensorInfo* source = nullptr;
+    TensorSource source;
     std::string name;            // canonical
     Type type = Type::f32;       // as written
     int32_t permuted_heads = 0;  // > 0: rows (or the entries of a bias) are reordered per head for GGUF
@@ -21,7 +21,7 @@ struct TensorPlan {
 
 struct ConvertPlan {
     std::vector<TensorPlan> tensors;
-    std::vector<float> rope_factors;         // written as rope_freqs.weight when not empty
+    std::vector<std::pair<std::string, std::vector<float>>> rope_factors;  // written as f32 tensors
     std::vector<std::string> substitutions;  // "blk.0.ffn_down.weight: rows of 896: q4_k -> iq4_nl"
     std::vector<std::string> lossy_sources;  // tensors that are quantized already
     uint64_t source_bytes = 0, bytes = 0, elements = 0;

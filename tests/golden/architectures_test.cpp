@@ -145,26 +145,27 @@ TEST_CASE("every architecture agrees with transformers, as a folder and as the G
     REQUIRE(!folders().empty());
     for (const fs::path& folder : folders()) {
         const std::string name = folder.filename().string();
-        CAPTURE(name);
-        const fs::path gguf = converted(folder, "f32", scratch);
-        for (const Case& c : read_cases(folder)) {
-            CAPTURE(c.ctx);
-            const Output reference = run(folder, c, std::make_shared<ReferenceBackend>());
-            const double error = relative_error(reference.logits, c.logits);
-            CHECK(error < 1e-4);
-            CHECK(reference.greedy == c.greedy);
+        SUBCASE(name.c_str()) {
+            const fs::path gguf = converted(folder, "f32", scratch);
+            for (const Case& c : read_cases(folder)) {
+                CAPTURE(c.ctx);
+                const Output reference = run(folder, c, std::make_shared<ReferenceBackend>());
+                const double error = relative_error(reference.logits, c.logits);
+                CHECK(error < 1e-4);
+                CHECK(reference.greedy == c.greedy);
 
-            const Output fast = run(folder, c, cpu_backend());
-            const double cpu_error = relative_error(fast.logits, c.logits);
-            CHECK(cpu_error < 1e-4);
-            CHECK(fast.greedy == c.greedy);
+                const Output fast = run(folder, c, cpu_backend());
+                const double cpu_error = relative_error(fast.logits, c.logits);
+                CHECK(cpu_error < 1e-4);
+                CHECK(fast.greedy == c.greedy);
 
-            // Equal to the last bit where GGUF keeps the order of rows; where it permutes queries and keys,
-            // their products are summed in another order.
-            const Output other = run(gguf, c, std::make_shared<ReferenceBackend>());
-            CHECK(relative_error(other.logits, reference.logits) < 1e-6);
-            CHECK(other.greedy == reference.greedy);
-            MESSAGE(name << ": relative error " << error << ", CPU kernels " << cpu_error);
+                // Equal to the last bit where GGUF keeps the order of rows; where it permutes queries and
+                // keys, their products are summed in another order.
+                const Output other = run(gguf, c, std::make_shared<ReferenceBackend>());
+                CHECK(relative_error(other.logits, reference.logits) < 1e-6);
+                CHECK(other.greedy == reference.greedy);
+                MESSAGE(name << ": relative error " << error << ", CPU kernels " << cpu_error);
+            }
         }
     }
 }
@@ -175,16 +176,18 @@ TEST_CASE("every architecture runs at 8 and 4 bits and stays close") {
         std::string_view type;
         double kl;
     };
-    for (const fs::path& folder : folders())
-        for (const Bound bound : {Bound{"int8", 0.02}, Bound{"int4", 0.5}}) {
-            const std::string name = folder.filename().string();
-            CAPTURE(name);
-            CAPTURE(bound.type);
-            const Case c = read_cases(folder).front();
-            const double kl =
-                mean_kl(run(converted(folder, bound.type, scratch), c, cpu_backend()).logits, c.logits);
-            CHECK(kl < bound.kl);
-            CHECK(kl > 0);
-            MESSAGE(name << " " << std::string(bound.type) << ": mean KL " << kl);
+    for (const fs::path& folder : folders()) {
+        const std::string name = folder.filename().string();
+        SUBCASE(name.c_str()) {
+            for (const Bound bound : {Bound{"int8", 0.02}, Bound{"int4", 0.5}}) {
+                CAPTURE(bound.type);
+                const Case c = read_cases(folder).front();
+                const fs::path gguf = converted(folder, bound.type, scratch);
+                const double kl = mean_kl(run(gguf, c, cpu_backend()).logits, c.logits);
+                CHECK(kl < bound.kl);
+                CHECK(kl > 0);
+                MESSAGE(name << " " << std::string(bound.type) << ": mean KL " << kl);
+            }
         }
+    }
 }

@@ -37,7 +37,11 @@ def base(**changes):
                   rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2, pad_token_id=None,
                   tie_word_embeddings=False)
     fields.update(changes)
-    return fields
+    return {k: v for k, v in fields.items() if v is not None or k == "pad_token_id"}
+
+
+def rope(theta, **more):
+    return {"rope_type": "default", "rope_theta": theta, **more}
 
 
 # ---- architectures -----------------------------------------------------------------------------------------
@@ -52,6 +56,137 @@ def llama():
 @architecture
 def llama_tied():
     return transformers.LlamaConfig(**base(tie_word_embeddings=True, num_key_value_heads=1)), {"v4": True}
+
+
+@architecture
+def mistral():
+    return transformers.MistralConfig(**base(sliding_window=19, rope_parameters=rope(5000.0))), {}
+
+
+@architecture
+def qwen2():
+    # A window from the second layer on.
+    return transformers.Qwen2Config(**base(head_dim=None, use_sliding_window=True, sliding_window=21, num_hidden_layers=2,
+                                           max_window_layers=1, tie_word_embeddings=True)), {"v4": True}
+
+
+@architecture
+def qwen3():
+    yarn = rope(10000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
+    return transformers.Qwen3Config(**base(num_key_value_heads=1, rope_parameters=yarn)), {"v4": True}
+
+
+@architecture
+def smollm3():
+    return transformers.SmolLM3Config(**base(num_hidden_layers=4, intermediate_size=64, head_dim=None, tie_word_embeddings=True,
+                                             rope_parameters=rope(5000.0))), {}
+
+
+def longrope(pairs):
+    return dict(rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=32,
+                short_factor=[1.0 + 0.05 * i for i in range(pairs)],
+                long_factor=[1.0 + 1.3 * i for i in range(pairs)])
+
+
+@architecture
+def phi3():
+    # Two programs: within the original context the short factors hold, beyond it the long ones.
+    config = transformers.Phi3Config(**base(num_hidden_layers=2, head_dim=None, hidden_size=96, sliding_window=47,
+                                            original_max_position_embeddings=32,
+                                            rope_parameters=longrope(12)))
+    return config, {"cases": [case(length=24, ctx=32, rows=(0, 11, 23)), case()], "v4": True}
+
+
+@architecture
+def phi4_mini():
+    config = transformers.Phi3Config(**base(num_hidden_layers=2, head_dim=None, hidden_size=96, tie_word_embeddings=True,
+                                            original_max_position_embeddings=32, num_key_value_heads=1,
+                                            partial_rotary_factor=0.75, rope_parameters={**longrope(9), "partial_rotary_factor": 0.75}))
+    return config, {"cases": [case(length=24, ctx=32, rows=(0, 11, 23)), case()]}
+
+
+@architecture
+def granite():
+    config = transformers.GraniteConfig(**base(head_dim=None, embedding_multiplier=3.0, residual_multiplier=0.7,
+                                               attention_multiplier=0.2, logits_scaling=0.5,
+                                               tie_word_embeddings=True, attention_bias=True, mlp_bias=True))
+    return config, {"v4": True}
+
+
+@architecture
+def olmo2():
+    return transformers.Olmo2Config(**base(head_dim=None)), {"v4": True}
+
+
+@architecture
+def olmo3():
+    yarn = rope(10000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
+    return transformers.Olmo3Config(**base(num_hidden_layers=4, head_dim=None, intermediate_size=64, sliding_window=17,
+                                           rope_parameters={"full_attention": yarn, "sliding_attention": rope(10000.0)})), {}
+
+
+@architecture
+def gemma():
+    return transformers.GemmaConfig(**base(num_hidden_layers=2, tie_word_embeddings=True)), {"offset_norms": True, "v4": True}
+
+
+@architecture
+def gemma2():
+    config = transformers.Gemma2Config(**base(num_hidden_layers=4, intermediate_size=64, sliding_window=18, query_pre_attn_scalar=20,
+                                              attn_logit_softcapping=3.0, final_logit_softcapping=5.0,
+                                              tie_word_embeddings=True))
+    return config, {"offset_norms": True, "v4": True}
+
+
+@architecture
+def gemma3():
+    parameters = {"full_attention": rope(100000.0, rope_type="linear", factor=4.0), "sliding_attention": rope(1000.0)}
+    config = transformers.Gemma3TextConfig(**base(num_hidden_layers=7, intermediate_size=64, num_attention_heads=2,
+                                                  num_key_value_heads=1, head_dim=20, sliding_window=18,
+                                                  query_pre_attn_scalar=30, rope_parameters=parameters,
+                                                  tie_word_embeddings=True))
+    return config, {"offset_norms": True}
+
+
+@architecture
+def gpt2():
+    return transformers.GPT2Config(vocab_size=VOCAB, n_embd=64, n_layer=2, n_head=4, n_positions=128,
+                                   bos_token_id=1, eos_token_id=2), {}
+
+
+@architecture
+def gptneox():
+    fields = base(head_dim=None, num_key_value_heads=None, num_hidden_layers=2, layer_norm_eps=1e-5, rope_parameters=rope(10000.0, partial_rotary_factor=0.25))
+    return transformers.GPTNeoXConfig(**fields), {}
+
+
+@architecture
+def gptneox_serial():
+    fields = base(head_dim=None, num_key_value_heads=None, num_hidden_layers=2, layer_norm_eps=1e-5, use_parallel_residual=False)
+    return transformers.GPTNeoXConfig(**fields), {}
+
+
+@architecture
+def starcoder2():
+    return transformers.Starcoder2Config(**base(head_dim=None, num_hidden_layers=2, norm_epsilon=1e-5, sliding_window=20,
+                                                tie_word_embeddings=True)), {"v4": True}
+
+
+@architecture
+def stablelm():
+    return transformers.StableLmConfig(**base(head_dim=None, layer_norm_eps=1e-5, use_qkv_bias=True,
+                                              rope_parameters=rope(10000.0, partial_rotary_factor=0.25))), {}
+
+
+@architecture
+def cohere():
+    return transformers.CohereConfig(**base(head_dim=None, layer_norm_eps=1e-5, logit_scale=0.7, tie_word_embeddings=True)), {"v4": True}
+
+
+@architecture
+def glm4():
+    return transformers.Glm4Config(**base(attention_bias=True, num_hidden_layers=2,
+                                          rope_parameters=rope(10000.0, partial_rotary_factor=0.5))), {}
 
 
 # ---- the rest is the same for all --------------------------------------------------------------------------

@@ -79,30 +79,61 @@ inline void norm_row(const NormBlock& b) {
 }
 
 template <Activation act>
+inline F activated(F x) {
+    if constexpr (act == Activation::silu) return silu(x);
+    if constexpr (act == Activation::gelu_tanh) return gelu_tanh(x);
+    if constexpr (act == Activation::gelu_erf) return gelu_erf(x);
+    if constexpr (act == Activation::relu) return max(zero(), x);
+    if constexpr (act == Activation::tanh) return tanh(x);
+    return x;
+}
+
+// Calls fn with the activation as a type, so that the choice is made once per row.
+template <Activation act>
+struct ActivationTag {
+    static constexpr Activation value = act;
+};
+template <class Fn>
+inline void with_activation(Activation act, Fn fn) {
+    switch (act) {
+        case Activation::silu:
+            return fn(ActivationTag<Activation::silu>{});
+        case Activation::gelu_tanh:
+            return fn(ActivationTag<Activation::gelu_tanh>{});
+        case Activation::gelu_erf:
+            return fn(ActivationTag<Activation::gelu_erf>{});
+        case Activation::relu:
+            return fn(ActivationTag<Activation::relu>{});
+        case Activation::tanh:
+            return fn(ActivationTag<Activation::tanh>{});
+        case Activation::none:
+            return fn(ActivationTag<Activation::none>{});
+    }
+}
+
+template <Activation act>
 inline void glu_with(const float* gate, const float* up, float* out, int64_t n) {
     for (int64_t i = 0; i < n; i += lanes) {
         const int64_t count = n - i < lanes ? n - i : lanes;
-        const F g = load_n(gate + i, count);
-        F a;
-        if constexpr (act == Activation::silu) a = silu(g);
-        if constexpr (act == Activation::gelu_tanh) a = gelu_tanh(g);
-        if constexpr (act == Activation::gelu_erf) a = gelu_erf(g);
-        if constexpr (act == Activation::relu) a = max(zero(), g);
-        store_n(out + i, a * load_n(up + i, count), count);
+        store_n(out + i, activated<act>(load_n(gate + i, count)) * load_n(up + i, count), count);
     }
 }
 
 inline void glu_row(Activation act, const float* gate, const float* up, float* out, int64_t n) {
-    switch (act) {
-        case Activation::silu:
-            return glu_with<Activation::silu>(gate, up, out, n);
-        case Activation::gelu_tanh:
-            return glu_with<Activation::gelu_tanh>(gate, up, out, n);
-        case Activation::gelu_erf:
-            return glu_with<Activation::gelu_erf>(gate, up, out, n);
-        case Activation::relu:
-            return glu_with<Activation::relu>(gate, up, out, n);
+    with_activation(act, [=](auto tag) { glu_with<decltype(tag)::value>(gate, up, out, n); });
+}
+
+template <Activation act>
+inline void activate_with(const ActivateParams& p, const float* x, float* out, int64_t n) {
+    const F before = set1(p.in_scale), after = set1(p.out_scale);
+    for (int64_t i = 0; i < n; i += lanes) {
+        const int64_t count = n - i < lanes ? n - i : lanes;
+        store_n(out + i, after * activated<act>(before * load_n(x + i, count)), count);
     }
+}
+
+inline void activate_row(const ActivateParams& p, const float* x, float* out, int64_t n) {
+    with_activation(p.act, [&](auto tag) { activate_with<decltype(tag)::value>(p, x, out, n); });
 }
 
 inline void add_row(const float* a, const float* b, float scale, float* out, int64_t n) {

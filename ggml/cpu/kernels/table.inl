@@ -19,6 +19,7 @@ constexpr KernelTable make_table(std::string_view name, std::string_view needs,
     t.matmul = matmul_block;
     t.norm = norm_row;
     t.glu = glu_row;
+    t.activate = activate_row;
     t.add = add_row;
     t.scale = scale_row;
     t.rope = rope_row;

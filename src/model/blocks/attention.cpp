@@ -3,25 +3,42 @@
 #include "src/model/forward.h"
 
 namespace nibble {
+namespace {
 
-Ref attention_block(Forward& f, const AttentionSpec& a, Ref x) {
-    Builder& b = f.builder();
+// Queries, keys and values side by side, from one fused matrix or from three.
+Ref project_qkv(Forward& f, const AttentionSpec& a, Ref h) {
     const int64_t width = f.spec().n_embd, q_cols = int64_t{a.n_heads} * a.head_dim,
                   k_cols = int64_t{a.n_kv_heads} * a.head_dim, v_cols = int64_t{a.n_kv_heads} * a.v_head_dim;
-    const Ref h = f.norm(x, "attn_norm");
-
     f.label("attn_qkv");
+    if (f.has("attn_qkv.weight")) {
+        const int64_t rows = q_cols + k_cols + v_cols;
+        const Ref bias[] = {f.optional_vector("attn_qkv.bias", rows)};
+        return matmul(f.builder(), f.matrix("attn_qkv.weight", rows, width), h, {{}, bias});
+    }
     const Ref weights[] = {f.matrix("attn_q.weight", q_cols, width), f.matrix("attn_k.weight", k_cols, width),
                            f.matrix("attn_v.weight", v_cols, width)};
     const Ref biases[] = {f.optional_vector("attn_q.bias", q_cols), f.optional_vector("attn_k.bias", k_cols),
                           f.optional_vector("attn_v.bias", v_cols)};
-    const Ref qkv = matmul(b, weights, h, {{}, biases});
-    Ref q = b.columns(qkv, 0, q_cols), k = b.columns(qkv, q_cols, k_cols);
-    const Ref v = b.columns(qkv, q_cols + k_cols, v_cols);
+    return matmul(f.builder(), weights, h, {{}, biases});
+}
 
-    const NormParams per_head{f.spec().norm_eps, a.head_dim, false};
-    if (const Ref w = f.optional_vector("attn_q_norm.weight", a.head_dim)) q = norm(b, q, w, per_head);
-    if (const Ref w = f.optional_vector("attn_k_norm.weight", a.head_dim)) k = norm(b, k, w, per_head);
+Ref qk_norm(Forward& f, const AttentionSpec& a, Ref x, std::string_view name) {
+    if (a.qk_norm == QkNorm::none) return x;
+    const bool row = a.qk_norm == QkNorm::row;
+    const Ref weight = f.vector(name, row ? f.builder().value(x).cols : a.head_dim);
+    return norm(f.builder(), x, weight, {f.spec().norm_eps, row ? 0 : a.head_dim, f.spec().layer_norm});
+}
+
+}  // namespace
+
+Ref attention_block(Forward& f, const AttentionSpec& a, Ref x) {
+    Builder& b = f.builder();
+    const int64_t q_cols = int64_t{a.n_heads} * a.head_dim, k_cols = int64_t{a.n_kv_heads} * a.head_dim,
+                  v_cols = int64_t{a.n_kv_heads} * a.v_head_dim;
+    const Ref qkv = project_qkv(f, a, f.block_input(x, "attn_norm"));
+    Ref q = qk_norm(f, a, b.columns(qkv, 0, q_cols), "attn_q_norm.weight");
+    const Ref k = qk_norm(f, a, b.columns(qkv, q_cols, k_cols), "attn_k_norm.weight");
+    const Ref v = b.columns(qkv, q_cols + k_cols, v_cols);
 
     f.label("rope_store");
     const auto layer = static_cast<size_t>(f.layer());
@@ -44,9 +61,7 @@ Ref attention_block(Forward& f, const AttentionSpec& a, Ref x) {
     y = f.keep_output_rows(y);
     x = f.keep_output_rows(x);
 
-    f.label("attn_output");
-    const Ref bias[] = {f.optional_vector("attn_output.bias", width)};
-    return matmul(b, f.matrix("attn_output.weight", width, int64_t{a.n_heads} * a.v_head_dim), y, {x, bias});
+    return f.project(y, "attn_output", x, "post_attention_norm");
 }
 
 }  // namespace nibble

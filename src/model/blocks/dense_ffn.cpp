@@ -1,24 +1,35 @@
 // Dense feed-forward: norm, gate and up in one product, activation, down, residual.
-// Shapes: x [T x n_embd], gate_up [T x 2 n_ff].
+// Shapes: x [T x n_embd], gate_up [T x 2 n_ff], or up [T x n_ff] where there is no gate.
 #include "src/model/forward.h"
 
 namespace nibble {
+namespace {
 
-Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x) {
-    Builder& b = f.builder();
+// The up projection; with a gate, that comes first in the same rows.
+Ref up(Forward& f, const DenseFfnSpec& s, Ref h) {
     const int64_t width = f.spec().n_embd, n_ff = s.n_ff;
-    const Ref h = f.norm(x, "ffn_norm");
+    if (s.gated && f.has("ffn_gate.weight")) {
+        const Ref weights[] = {f.matrix("ffn_gate.weight", n_ff, width),
+                               f.matrix("ffn_up.weight", n_ff, width)};
+        const Ref biases[] = {f.optional_vector("ffn_gate.bias", n_ff),
+                              f.optional_vector("ffn_up.bias", n_ff)};
+        return matmul(f.builder(), weights, h, {{}, biases});
+    }
+    const int64_t rows = s.gated ? 2 * n_ff : n_ff;
+    const Ref bias[] = {f.optional_vector("ffn_up.bias", rows)};
+    return matmul(f.builder(), f.matrix("ffn_up.weight", rows, width), h, {{}, bias});
+}
 
-    f.label("ffn_gate_up");
-    const Ref weights[] = {f.matrix("ffn_gate.weight", n_ff, width), f.matrix("ffn_up.weight", n_ff, width)};
-    const Ref biases[] = {f.optional_vector("ffn_gate.bias", n_ff), f.optional_vector("ffn_up.bias", n_ff)};
-    const Ref gate_up = matmul(b, weights, h, {{}, biases});
+}  // namespace
+
+Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual) {
+    Builder& b = f.builder();
+    const Ref h = f.block_input(x, f.layer_spec().one_norm ? "attn_norm" : "ffn_norm");
+    f.label(s.gated ? "ffn_gate_up" : "ffn_up");
+    Ref y = up(f, s, h);
     f.label("ffn_act");
-    const Ref y = glu(b, gate_up, {s.act});
-
-    f.label("ffn_down");
-    const Ref bias[] = {f.optional_vector("ffn_down.bias", width)};
-    return matmul(b, f.matrix("ffn_down.weight", width, n_ff), y, {x, bias});
+    y = s.gated ? glu(b, y, {s.act}) : activate(b, y, {s.act, 1, 1});
+    return f.project(y, "ffn_down", residual, "post_ffw_norm");
 }
 
 }  // namespace nibble

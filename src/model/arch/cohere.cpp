@@ -1,0 +1,29 @@
+// cohere: Command-R; LayerNorm without bias, one norm for parallel blocks, adjacent rotation, scaled logits.
+// Norms on queries and keys (Command-R+) are refused.
+#include "src/model/architecture.h"
+
+namespace nibble {
+namespace {
+
+void fields(Fields& f, Hyper& h) {
+    h.layer_norm = true;
+    standard_fields(f, h);
+    f.required("logit_scale", "logit_scale", h.logit_scale);
+    f.expect("hidden_act", {"silu"});
+    f.expect("use_qk_norm", {"false"});
+    f.expect("quantization_config", {});
+}
+
+Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
+    ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::adjacent, tensors));
+    s.logit_scale = h.logit_scale;
+    for (LayerSpec& l : s.layers) l.parallel = l.one_norm = true;
+    return s;
+}
+
+}  // namespace
+
+extern const Architecture cohere_arch;
+const Architecture cohere_arch{"command-r", {"cohere"}, fields, build, standard_names()};
+
+}  // namespace nibble

@@ -1,0 +1,219 @@
+// What the decoder-only families share: names, hyperparameters and the spec that follows from them.
+// Key names are those of the GGUF convention; paths are those of transformers 4 and 5.
+#include <algorithm>
+#include <cmath>
+
+#include "ggml/base/cat.h"
+#include "src/model/architecture.h"
+#include "src/model/rope.h"
+
+namespace nibble {
+
+std::span<const NamePair> standard_names() {
+    static constexpr NamePair names[] = {
+        {"model.embed_tokens", "token_embd"},
+        {"model.norm", "output_norm"},
+        {"lm_head", "output"},
+        {"model.layers.{}.input_layernorm", "blk.{}.attn_norm"},
+        {"model.layers.{}.self_attn.q_proj", "blk.{}.attn_q"},
+        {"model.layers.{}.self_attn.k_proj", "blk.{}.attn_k"},
+        {"model.layers.{}.self_attn.v_proj", "blk.{}.attn_v"},
+        {"model.layers.{}.self_attn.o_proj", "blk.{}.attn_output"},
+        {"model.layers.{}.post_attention_layernorm", "blk.{}.ffn_norm"},
+        {"model.layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm"},
+        {"model.layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm"},
+        {"model.layers.{}.mlp.gate_proj", "blk.{}.ffn_gate"},
+        {"model.layers.{}.mlp.up_proj", "blk.{}.ffn_up"},
+        {"model.layers.{}.mlp.down_proj", "blk.{}.ffn_down"},
+    };
+    return names;
+}
+
+void size_fields(Fields& f, Hyper& h) {
+    f.required("block_count", "num_hidden_layers|n_layer", h.n_layers);
+    f.required("context_length", "max_position_embeddings|n_positions", h.n_ctx);
+    f.required("embedding_length", "hidden_size|n_embd", h.n_embd);
+    f.required("feed_forward_length", "intermediate_size|n_inner", h.n_ff);
+    f.required("attention.head_count", "num_attention_heads|n_head", h.n_heads);
+    f.optional("attention.head_count_kv", "num_key_value_heads", h.n_kv_heads);
+    f.optional("attention.key_length", "head_dim", h.head_dim);
+    f.optional("attention.value_length", "", h.v_head_dim);
+    f.optional("vocab_size", "vocab_size", h.n_vocab);
+    if (h.layer_norm)
+        f.required("attention.layer_norm_epsilon", "layer_norm_eps|layer_norm_epsilon|norm_epsilon",
+                   h.norm_eps);
+    else
+        f.required("attention.layer_norm_rms_epsilon", "rms_norm_eps", h.norm_eps);
+}
+
+namespace {
+
+// Where config.json can state a parameter of the rotation. Gemma states those of the layers without a window
+// apart; the others' are plain.
+std::string rope_path(std::string_view key) {
+    return cat("rope_scaling.", key, "|rope_parameters.", key, "|rope_parameters.full_attention.", key);
+}
+
+// Phi-3's scaling goes by several names, but it alone has lists of factors. The attention factor is what a
+// GGUF file states: sqrt(1 + ln s / ln original), s how often the context holds the original one.
+void longrope_fields(Fields& f, const Hyper& h, RopeScaling& s) {
+    f.numbers("", rope_path("short_factor"), s.short_factors);
+    f.numbers("", rope_path("long_factor"), s.long_factors);
+    if (s.type == "su" || !s.long_factors.empty()) s.type = "longrope";
+    if (s.type != "longrope" || s.attention_factor > 0 || s.original_context < 2) return;
+    const double ratio = static_cast<double>(h.n_ctx) / s.original_context;
+    s.attention_factor =
+        ratio > 1 ? static_cast<float>(std::sqrt(1 + std::log(ratio) / std::log(s.original_context))) : 1.0f;
+}
+
+void scaling_fields(Fields& f, const Hyper& h, RopeScaling& s) {
+    f.optional("", cat(rope_path("rope_type"), "|rope_scaling.type"), s.type);
+    if (s.type == "default") s.type = "none";
+    // Scaling is stated only where there is some. Factors travel as tensors, and then nothing else may scale.
+    if (f.is_writing() && (s.type == "none" || s.type == "llama3")) return;
+    const bool writes_longrope = f.is_writing() && s.type == "longrope";
+    if (!writes_longrope) {
+        f.optional("rope.scaling.type", "", s.type);
+        f.optional("rope.scaling.factor", rope_path("factor"), s.factor);
+    }
+    f.optional("rope.scaling.original_context_length",
+               cat(rope_path("original_max_position_embeddings"),
+                   "|original_max_position_embeddings|max_position_embeddings"),
+               s.original_context);
+    f.optional("", rope_path("low_freq_factor"), s.low_freq_factor);
+    f.optional("", rope_path("high_freq_factor"), s.high_freq_factor);
+    f.optional("rope.scaling.attn_factor", rope_path("attention_factor"), s.attention_factor);
+    if (f.from_hf()) longrope_fields(f, h, s);
+    if (writes_longrope) return;
+    f.optional("rope.scaling.yarn_beta_fast", rope_path("beta_fast"), s.beta_fast);
+    f.optional("rope.scaling.yarn_beta_slow", rope_path("beta_slow"), s.beta_slow);
+}
+
+}  // namespace
+
+void rope_fields(Fields& f, Hyper& h) {
+    f.optional("rope.freq_base", cat("rope_theta|", rope_path("rope_theta"), "|rotary_emb_base"),
+               h.rope_theta);
+    f.optional("rope.dimension_count", "", h.rope_dim);
+    f.optional("", cat("partial_rotary_factor|", rope_path("partial_rotary_factor"), "|rotary_pct"),
+               h.rope_share);
+    scaling_fields(f, h, h.rope_scaling);
+}
+
+void standard_fields(Fields& f, Hyper& h) {
+    size_fields(f, h);
+    rope_fields(f, h);
+}
+
+void sliding_fields(Fields& f, Hyper& h, uint32_t period) {
+    constexpr std::string_view pattern = "attention.sliding_window_pattern";
+    if (f.is_writing()) {
+        if (h.window == 0) return;
+        f.optional("attention.sliding_window", "", h.window);
+        return f.flags(pattern, "", "", "", h.sliding);
+    }
+    bool used = true;
+    uint32_t first = 0;
+    f.optional("", "use_sliding_window", used);
+    if (!used) return;
+    f.optional("attention.sliding_window", "sliding_window", h.window);
+    f.optional("", "max_window_layers", first);  // Qwen: those before it have none
+    f.flags("", "layer_types", "sliding_attention", "full_attention", h.sliding);
+    if (f.states(pattern, "") && !f.is_number(pattern)) f.flags(pattern, "", "", "", h.sliding);
+    if (!h.sliding.empty() || h.n_layers > max_layers) return;
+    if (f.states("", "sliding_window_pattern") || f.is_number(pattern))
+        f.optional(pattern, "sliding_window_pattern", period);
+    for (uint32_t i = 0; i < h.n_layers; ++i)
+        h.sliding.push_back(i >= first && (period == 0 || i % period + 1 < period));
+}
+
+namespace {
+
+// The contents of a vector of factors, empty when the model has none.
+Result<std::vector<float>> factors(const TensorMap& tensors, const std::string& name) {
+    std::vector<float> values;
+    const auto it = tensors.find(name);
+    if (it == tensors.end()) return values;
+    const TensorInfo& t = *it->second;
+    if (t.type != Type::f32 || t.foreign() || t.rows() != 1)
+        return Error{ErrorCode::corrupt, t.name, "must be one row of f32", ""};
+    values.resize(static_cast<size_t>(t.cols()));
+    info(t.type).decode(t.data.data(), values.data(), values.size());
+    return values;
+}
+
+// One table for all layers, or a second for sliding layers that have a base of their own (never scaled).
+Result<std::vector<RopeSpec>> standard_ropes(Hyper h, RopeStyle style, const TensorMap& tensors) {
+    const auto short_factors = NIBBLE_TRY(factors(tensors, "rope_factors_short.weight"));
+    if (!short_factors.empty()) {
+        h.rope_scaling.type = "longrope";
+        h.rope_scaling.short_factors = short_factors;
+        h.rope_scaling.long_factors = NIBBLE_TRY(factors(tensors, "rope_factors_long.weight"));
+    }
+    if (!h.rotated.empty() && std::ranges::find(h.rotated, true) == h.rotated.end())
+        return std::vector<RopeSpec>{};
+    const auto stored = NIBBLE_TRY(factors(tensors, "rope_freqs.weight"));
+    const auto dim = static_cast<int32_t>(h.rope_dim);
+    std::vector<RopeSpec> ropes{NIBBLE_TRY(make_rope(h, dim, style, stored))};
+    if (h.rope_theta_local > 0) {
+        Hyper local;
+        local.rope_theta = h.rope_theta_local;
+        ropes.push_back(NIBBLE_TRY(make_rope(local, dim, style, {})));
+    }
+    return ropes;
+}
+
+}  // namespace
+
+Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap& tensors) {
+    ModelSpec s;
+    s.n_vocab = static_cast<int32_t>(h.n_vocab);
+    s.n_embd = static_cast<int32_t>(h.n_embd);
+    s.n_ctx_train = static_cast<int32_t>(h.n_ctx);
+    s.norm_eps = h.norm_eps;
+    s.layer_norm = h.layer_norm;
+    s.logit_softcap = h.logit_softcap;
+    s.ropes = NIBBLE_TRY(standard_ropes(h, style, tensors));
+
+    AttentionSpec a;
+    a.n_heads = static_cast<int32_t>(h.n_heads);
+    a.n_kv_heads = static_cast<int32_t>(h.n_kv_heads);
+    a.head_dim = static_cast<int32_t>(h.head_dim);
+    a.v_head_dim = static_cast<int32_t>(h.v_head_dim);
+    a.scale = h.attn_scale > 0 ? h.attn_scale : 1 / std::sqrt(static_cast<float>(h.head_dim));
+    a.softcap = h.attn_softcap;
+    const DenseFfnSpec ffn{static_cast<int32_t>(h.n_ff), Activation::silu, true};
+
+    // A window that no context exceeds is none.
+    const bool windowed = h.window > 0 && h.window < h.n_ctx;
+    const auto slides = [&](uint32_t i) { return windowed && (h.sliding.empty() || h.sliding[i]); };
+    const auto group_of = [&](int32_t window) {
+        for (size_t g = 0; g < s.kv_groups.size(); ++g)
+            if (s.kv_groups[g].window == window) return static_cast<int32_t>(g);
+        s.kv_groups.push_back({window});
+        return static_cast<int32_t>(s.kv_groups.size()) - 1;
+    };
+    for (uint32_t i = 0; i < h.n_layers; ++i) {
+        AttentionSpec layer = a;
+        layer.window = slides(i) ? static_cast<int32_t>(h.window) : 0;
+        layer.kv_group = group_of(layer.window);
+        layer.rope = !h.rotated.empty() && !h.rotated[i] ? -1 : slides(i) && s.ropes.size() > 1 ? 1 : 0;
+        s.layers.push_back({layer, ffn});
+        s.layers.back().parallel = h.parallel;
+    }
+    return s;
+}
+
+void set_qk_norm(ModelSpec& s, QkNorm qk_norm) {
+    for (LayerSpec& l : s.layers) std::get<AttentionSpec>(l.mixer).qk_norm = qk_norm;
+}
+
+void set_dense_ffn(ModelSpec& s, Activation act, bool gated) {
+    for (LayerSpec& l : s.layers) {
+        auto& ffn = std::get<DenseFfnSpec>(l.ffn);
+        ffn.act = act;
+        ffn.gated = gated;
+    }
+}
+
+}  // namespace nibble
