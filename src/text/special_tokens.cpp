@@ -37,14 +37,16 @@ void SpecialTokens::add(std::string_view text, Token id, bool control) {
 }
 
 std::optional<SpecialTokens::Match> SpecialTokens::find(std::string_view text, size_t from,
-                                                        bool control) const {
-    if (nodes_.empty() || (!control && !any_user_defined_)) return {};
+                                                        std::span<const Range> trusted) const {
+    if (nodes_.empty() || (trusted.empty() && !any_user_defined_)) return {};
     for (size_t i = from; i < text.size(); ++i) {
+        while (!trusted.empty() && trusted.front().end <= i) trusted = trusted.subspan(1);
+        const size_t control_end = !trusted.empty() && trusted.front().begin <= i ? trusted.front().end : 0;
         std::optional<Match> longest;
         int32_t node = roots_[static_cast<unsigned char>(text[i])];
         for (size_t n = 1; node >= 0; ++n) {
             const Node& at = nodes_[static_cast<size_t>(node)];
-            if (at.id >= 0 && (control || !at.control)) longest = Match{i, n, at.id};
+            if (at.id >= 0 && (!at.control || i + n <= control_end)) longest = Match{i, n, at.id};
             node = i + n < text.size() ? find_child(node, static_cast<unsigned char>(text[i + n])) : -1;
         }
         if (longest) return longest;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -21,8 +22,12 @@ class SpecialTokens {
         size_t begin, size;
         Token id;
     };
-    // The leftmost, there longest, match at or after `from`. Control tokens only if asked for.
-    std::optional<Match> find(std::string_view text, size_t from, bool control) const;
+    struct Range {
+        size_t begin, end;  // bytes
+    };
+    // The leftmost, there longest, match at or after `from`. Control tokens only where they lie within one of
+    // the `trusted` ranges, which are sorted and do not touch.
+    std::optional<Match> find(std::string_view text, size_t from, std::span<const Range> trusted) const;
 
   private:
     struct Node {

@@ -103,6 +103,8 @@ struct Tokenizer::State {
     void encode_word(std::string_view word, Scratch& scratch, std::vector<Token>& out) const;
     void encode_spm(std::string_view text, bool first, Scratch& scratch, std::vector<Token>& out) const;
     void encode_spm_word(std::string_view word, Scratch& scratch, std::vector<Token>& out) const;
+    void encode_text(std::string_view text, std::span<const SpecialTokens::Range> trusted,
+                     std::vector<Token>& out) const;
     void append_symbols(std::string_view word, const Scratch& scratch, std::vector<Token>& out) const;
 };
 
@@ -312,30 +314,55 @@ Result<Tokenizer> Tokenizer::create(Vocab vocab) {
     return Tokenizer(std::move(s));
 }
 
-std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
-    const State& s = *state_;
-    State::Scratch scratch(text.size());
-    std::vector<Token> out;
-    out.reserve(text.size() / 4 + 4);
-    if (options.add_bos && s.vocab.add_bos && s.vocab.bos) out.push_back(*s.vocab.bos);
+// Special tokens cut the text; `trusted`: where control tokens may be.
+void Tokenizer::State::encode_text(std::string_view text, std::span<const SpecialTokens::Range> trusted,
+                                   std::vector<Token>& out) const {
+    Scratch scratch(text.size());
     const auto listed = [](const std::vector<Token>& list, Token t) {
         return std::ranges::find(list, t) != list.end();
     };
     size_t at = 0;
     bool first = true;
-    while (const auto match = s.special.find(text, at, options.parse_special)) {
+    while (const auto match = special.find(text, at, trusted)) {
         size_t end = match->begin;
-        if (listed(s.vocab.strip_left, match->id))
+        if (listed(vocab.strip_left, match->id))
             while (end > at && is_white(text[end - 1])) --end;
-        s.encode_fragment(text.substr(at, end - at), first, scratch, out);
+        encode_fragment(text.substr(at, end - at), first, scratch, out);
         first = false;
         out.push_back(match->id);
         at = match->begin + match->size;
-        if (listed(s.vocab.strip_right, match->id))
+        if (listed(vocab.strip_right, match->id))
             while (at < text.size() && is_white(text[at])) ++at;
     }
-    s.encode_fragment(text.substr(at), first, scratch, out);
-    if (options.add_bos && s.vocab.add_eos && s.vocab.eos) out.push_back(*s.vocab.eos);
+    encode_fragment(text.substr(at), first, scratch, out);
+}
+
+std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+    const Vocab& v = state_->vocab;
+    std::vector<Token> out;
+    out.reserve(text.size() / 4 + 4);
+    if (options.add_bos && v.add_bos && v.bos) out.push_back(*v.bos);
+    const SpecialTokens::Range everything[] = {{0, text.size()}};
+    state_->encode_text(text, std::span(everything).first(options.parse_special ? 1 : 0), out);
+    if (options.add_bos && v.add_eos && v.eos) out.push_back(*v.eos);
+    return out;
+}
+
+std::vector<Token> Tokenizer::encode(std::span<const TemplateSegment> segments) const {
+    std::string text;
+    std::vector<SpecialTokens::Range> trusted;
+    for (const TemplateSegment& s : segments) {
+        const size_t begin = text.size();
+        text += s.text;
+        if (!s.from_template || s.text.empty()) continue;
+        if (!trusted.empty() && trusted.back().end == begin)
+            trusted.back().end = text.size();
+        else
+            trusted.push_back({begin, text.size()});
+    }
+    std::vector<Token> out;
+    out.reserve(text.size() / 4 + 4);
+    state_->encode_text(text, trusted, out);
     return out;
 }
 

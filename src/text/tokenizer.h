@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ggml/base/result.h"
+#include "src/text/segment.h"
 #include "src/text/vocab.h"
 
 namespace nibble {
@@ -29,6 +30,9 @@ class Tokenizer {
 
     // Any bytes: what is not valid UTF-8 becomes byte tokens.
     std::vector<Token> encode(std::string_view text, EncodeOptions options = {}) const;
+    // The pieces of a rendered chat template as one text. Control tokens come from template pieces alone; BOS
+    // and EOS are the template's business, so none is added.
+    std::vector<Token> encode(std::span<const TemplateSegment> segments) const;
 
     // The bytes of one token in the middle of a text; a control token gives its name. Out of range: empty.
     const std::string& piece(Token token) const;

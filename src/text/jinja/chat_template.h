@@ -12,21 +12,13 @@
 
 #include "ggml/base/result.h"
 #include "src/text/jinja/budget.h"
+#include "src/text/segment.h"
 
 namespace nibble {
 
 namespace jinja {
 struct Program;
 }
-
-// A piece of a rendering; adjacent pieces differ in `from_template`. The pieces are one text: a tokenizer
-// must let ordinary merges cross their borders, and must recognise control tokens only within pieces that are
-// from_template. So text of a message that spells "<|im_end|>" stays text.
-struct TemplateSegment {
-    std::string text;
-    bool from_template = false;
-    bool operator==(const TemplateSegment&) const = default;
-};
 
 class ChatTemplate {
   public:
