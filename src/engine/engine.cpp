@@ -86,6 +86,21 @@ ModelRunner& Engine::runner() { return state_->runner; }
 int32_t Engine::ctx() const { return state_->runner.config().ctx; }
 bool Engine::idle() const { return state_->sequences.empty(); }
 
+namespace {
+
+// The tokens that hold one of these strings: DRY's sequence breakers.
+std::vector<Token> tokens_containing(const Tokenizer& tokenizer, const std::vector<std::string>& strings) {
+    std::vector<Token> tokens;
+    for (Token t = 0; t < static_cast<Token>(tokenizer.n_vocab()); ++t)
+        if (std::ranges::any_of(strings, [&](const std::string& s) {
+                return tokenizer.piece(t).find(s) != std::string::npos;
+            }))
+            tokens.push_back(t);
+    return tokens;
+}
+
+}  // namespace
+
 Result<RequestId> Engine::submit(Request request) {
     const auto n = static_cast<int64_t>(request.prompt.size());
     if (n == 0)
@@ -98,6 +113,9 @@ Result<RequestId> Engine::submit(Request request) {
         for (Token t = 0; t < spec().n_vocab; ++t)
             if (tokenizer().is_end_of_generation(t))
                 request.sampling.logit_bias.push_back({t, -std::numeric_limits<double>::infinity()});
+    if (request.sampling.dry_multiplier > 0 && request.sampling.dry_breaker_tokens.empty())
+        request.sampling.dry_breaker_tokens =
+            tokens_containing(tokenizer(), request.sampling.dry_sequence_breakers);
     Chain chain = NIBBLE_TRY(Chain::create(request.sampling, static_cast<size_t>(spec().n_vocab)));
     for (const Token t : request.prompt) chain.accept(t);
     auto s = std::unique_ptr<Sequence>(new Sequence{state_->next_id++,
@@ -181,7 +199,12 @@ Result<Event> Engine::State::sample(Sequence& s, std::span<float> logits) {
               -std::numeric_limits<float>::infinity());
     Event e;
     e.request = s.id;
+    if (s.request.logprobs > 0)
+        e.top = NIBBLE_TRY(top_logprobs(logits, static_cast<size_t>(s.request.logprobs)));
     e.token = NIBBLE_TRY(s.chain.pick(logits, s.rng));
+    if (s.request.logprobs >= 0)
+        e.logprob =
+            static_cast<double>(logits[static_cast<size_t>(e.token)]) - NIBBLE_TRY(log_sum_exp(logits));
     s.chain.accept(e.token);
     s.tokens.push_back(e.token);
     ++s.n_generated;

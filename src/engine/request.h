@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ggml/base/result.h"
+#include "src/sample/logprobs.h"
 #include "src/sample/params.h"
 
 namespace nibble {
@@ -20,6 +21,7 @@ struct Request {
     std::vector<std::string> stop;  // the text ends before the first of these
     bool ignore_eos = false;        // end-of-generation tokens are never chosen
     uint64_t stream = 0;            // tells samples of one prompt and seed apart
+    int32_t logprobs = -1;          // >= 0: report log-probabilities, with so many alternatives
 };
 
 enum class Finish : uint8_t {
@@ -39,6 +41,8 @@ struct Event {
     Token token = -1;  // -1: an end without a token (cancelled)
     std::string text;
     Finish finish = Finish::none;
+    double logprob = 0;               // of the token, under the model's own distribution; if asked for
+    std::vector<TokenLogprob> top{};  // the most likely tokens there, in order; if asked for
 };
 
 struct StepReport {

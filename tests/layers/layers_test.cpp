@@ -29,10 +29,11 @@ const Table& allowed() {
         {"src/kv", {"ggml/base"}},
         {"src/model", {"ggml/program", "ggml/ops", "ggml/file", "src/text"}},
         {"src/engine", {"src/model", "src/kv", "src/sample", "src/text"}},
+        {"src/chat", {"src/engine"}},
         {"src/quant", {"src/model", "ggml/file", "src/text"}},
         {"src/eval", {"src/engine", "src/quant"}},
         {"src/serve", {"src/engine"}},
-        {"tools", {"src/engine", "src/quant", "src/eval", "src/serve", "ggml/cpu", "ggml/cuda"}},
+        {"tools", {"src/engine", "src/chat", "src/quant", "src/eval", "src/serve", "ggml/cpu", "ggml/cuda"}},
     };
     return table;
 }

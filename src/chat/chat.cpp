@@ -1,0 +1,212 @@
+// Answers: prompt from the conversation, fitted to the context; then steps of the engine until it ends.
+// Keys and values of the unchanged beginning are reused by the engine, which compares tokens.
+#include "src/chat/chat.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "ggml/base/cat.h"
+
+namespace nibble {
+namespace {
+
+constexpr std::array<std::string_view, 3> overflow_names = {"stop", "drop", "shift"};
+// Tokens that remain when an answer makes room for itself: a character may still be incomplete.
+constexpr int32_t shift_margin = 8;
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+Error too_long(size_t n, int32_t ctx) {
+    return {ErrorCode::invalid_argument, "conversation",
+            cat("has ", n, " tokens, the context holds ", ctx, " including the answer"),
+            "shorten the message, give a larger --ctx or begin anew"};
+}
+
+}  // namespace
+
+std::string_view name(Overflow policy) { return overflow_names[static_cast<size_t>(policy)]; }
+
+Result<Overflow> find_overflow(std::string_view text) {
+    const auto it = std::ranges::find(overflow_names, text);
+    if (it == overflow_names.end())
+        return Error{ErrorCode::invalid_argument, "--context-overflow", cat("'", text, "' is not a policy"),
+                     "use drop, stop or shift"};
+    return static_cast<Overflow>(it - overflow_names.begin());
+}
+
+Chat::Chat(Engine& engine, ChatFormat format, ChatOptions o)
+    : options(std::move(o)), engine_(&engine), format_(std::move(format)) {}
+
+void Chat::set_format(ChatFormat format) { format_ = std::move(format); }
+
+int32_t Chat::reserve() const {
+    const int32_t ctx = engine_->ctx();
+    const auto wanted = options.max_tokens >= 0 ? options.max_tokens : int64_t{ctx} / 4;
+    return static_cast<int32_t>(std::clamp<int64_t>(wanted, 1, std::max(1, ctx / 2)));
+}
+
+Result<Chat::Prompt> Chat::make_prompt() {
+    if (first_ >= conversation.messages.size()) first_ = 0;  // an older state of the conversation
+    const RenderedPrompt rendered = NIBBLE_TRY(format_.render(conversation, first_));
+    Prompt p{rendered.text(), {}, rendered.opens_thinking()};
+    // Behind what the model has seen comes a control token in the usual case: then nothing merges across.
+    if (!known_text_.empty() && p.text.starts_with(known_text_)) {
+        std::vector<TemplateSegment> rest;
+        size_t skip = known_text_.size();
+        for (const TemplateSegment& s : rendered.segments) {
+            const size_t n = std::min(skip, s.text.size());
+            skip -= n;
+            if (n < s.text.size()) rest.push_back({s.text.substr(n), s.from_template});
+        }
+        const std::vector<Token> more = format_.tokenizer().encode(rest);
+        if (!more.empty() && format_.tokenizer().is_control(more.front())) {
+            p.tokens = known_tokens_;
+            p.tokens.insert(p.tokens.end(), more.begin(), more.end());
+            return p;
+        }
+    }
+    p.tokens = format_.encode(rendered);
+    return p;
+}
+
+Result<std::vector<Token>> Chat::prompt_tokens() { return NIBBLE_TRY(make_prompt()).tokens; }
+
+// A turn ends before the next message of the user; the last one always stays.
+bool Chat::drop_oldest_turn() {
+    for (size_t i = first_ + 1; i < conversation.messages.size(); ++i)
+        if (conversation.messages[i].role == "user") {
+            first_ = i;
+            return true;
+        }
+    return false;
+}
+
+Result<Chat::Prompt> Chat::fit(const ChatHooks& hooks) {
+    const int32_t ctx = engine_->ctx();
+    Prompt prompt = NIBBLE_TRY(make_prompt());
+    const size_t before = prompt.tokens.size(), was = first_;
+    const auto fits = [&](int32_t room) {
+        return static_cast<int64_t>(prompt.tokens.size()) + room <= int64_t{ctx};
+    };
+    if (options.overflow == Overflow::stop && !fits(1)) return too_long(before, ctx);
+    if (options.overflow != Overflow::stop)
+        while (!fits(reserve()) && drop_oldest_turn()) prompt = NIBBLE_TRY(make_prompt());
+    if (!fits(1)) return too_long(prompt.tokens.size(), ctx);
+    if (first_ != was && hooks.notice)
+        hooks.notice(cat("the conversation of ", before, " tokens does not fit the context of ", ctx, ": ",
+                         first_, " of ", conversation.messages.size(), " messages are left out, the oldest"));
+    return prompt;
+}
+
+Request Chat::request_for(const Prompt& prompt, const std::vector<Token>& generated) {
+    Request r;
+    r.prompt = prompt.tokens;
+    r.prompt.insert(r.prompt.end(), generated.begin(), generated.end());
+    r.sampling = options.sampling;
+    r.max_tokens = options.max_tokens < 0
+                       ? -1
+                       : std::max<int64_t>(0, options.max_tokens - static_cast<int64_t>(generated.size()));
+    r.stop = options.stop;
+    r.stop.insert(r.stop.end(), format_.stops().begin(), format_.stops().end());
+    r.stream = stream_++;
+    return r;
+}
+
+Result<bool> Chat::run(Request request, const ChatHooks& hooks, Turn& turn, std::vector<Token>& generated) {
+    auto used = static_cast<int32_t>(request.prompt.size());
+    const RequestId id = NIBBLE_TRY(engine_->submit(std::move(request)));
+    const Clock::time_point start = Clock::now();
+    double first = -1;
+    bool make_room = false;
+    for (turn.finish = Finish::none; turn.finish == Finish::none;) {
+        if (make_room || (hooks.interrupted && hooks.interrupted())) engine_->cancel(id);
+        const StepReport report = NIBBLE_TRY(engine_->step());
+        turn.prefill_tokens += report.prefill_tokens;
+        for (const Event& e : report.events) {
+            if (e.token >= 0) {
+                generated.push_back(e.token);
+                ++used;
+                if (first < 0) first = since(start);
+            }
+            turn.text += e.text;
+            if (hooks.text && !e.text.empty()) hooks.text(e.text);
+            turn.finish = e.finish;
+            if (options.overflow == Overflow::shift && !e.text.empty() &&
+                used + shift_margin >= engine_->ctx())
+                make_room = true;
+        }
+    }
+    if (first < 0) first = since(start);
+    turn.prefill_seconds += first;
+    turn.decode_seconds += since(start) - first;
+    turn.context_used = used;
+    return make_room && turn.finish == Finish::cancelled;
+}
+
+Result<Turn> Chat::answer(const ChatHooks& hooks) {
+    if (!conversation.forget_answer())
+        return Error{ErrorCode::invalid_argument, "conversation", "has no message to answer", ""};
+    Prompt prompt = NIBBLE_TRY(fit(hooks));
+    Turn turn;
+    turn.prompt_tokens = static_cast<int32_t>(prompt.tokens.size());
+    if (prompt.opens_thinking) {  // belongs to the answer for whoever shows or renders it
+        turn.text = "<think>\n";
+        if (hooks.text) hooks.text(turn.text);
+    }
+    std::vector<Token> generated;
+    while (NIBBLE_TRY(run(request_for(prompt, generated), hooks, turn, generated))) {
+        if (hooks.interrupted && hooks.interrupted()) break;
+        if (!drop_oldest_turn()) {
+            turn.finish = Finish::context;
+            break;
+        }
+        prompt = NIBBLE_TRY(make_prompt());
+        if (hooks.notice)
+            hooks.notice(cat("the context is full: the oldest ", first_, " messages are left out"));
+    }
+    if (turn.finish == Finish::context && hooks.notice)
+        hooks.notice(cat("the context of ", engine_->ctx(), " tokens is full: the answer ends here"));
+    turn.generated = static_cast<int32_t>(generated.size());
+    conversation.messages.push_back({"assistant", turn.text});
+
+    if (!generated.empty() && format_.tokenizer().is_end_of_generation(generated.back()))
+        generated.pop_back();
+    std::string spelled;
+    for (const Token t : generated) spelled += format_.tokenizer().piece(t);
+    known_text_.clear();
+    if (!prompt.opens_thinking && spelled == turn.text) {
+        known_text_ = prompt.text + spelled;
+        known_tokens_ = std::move(prompt.tokens);
+        known_tokens_.insert(known_tokens_.end(), generated.begin(), generated.end());
+    }
+    return turn;
+}
+
+Result<Turn> Chat::say(std::string message, const ChatHooks& hooks) {
+    conversation.messages.push_back({"user", std::move(message)});
+    auto turn = answer(hooks);
+    if (!turn) conversation.undo();
+    return turn;
+}
+
+Result<std::vector<TokenLogprob>> Chat::next_tokens(int32_t n) {
+    Conversation kept = conversation;
+    conversation.forget_answer();
+    auto prompt = fit({});
+    conversation = std::move(kept);
+    if (!prompt) return std::move(prompt).error();
+    Request r = request_for(*prompt, {});
+    --stream_;  // nothing is drawn that the conversation keeps
+    r.max_tokens = 1;
+    r.logprobs = n;
+    const RequestId id = NIBBLE_TRY(engine_->submit(std::move(r)));
+    std::vector<TokenLogprob> top;
+    while (!engine_->idle())
+        for (Event& e : NIBBLE_TRY(engine_->step()).events)
+            if (e.request == id && e.token >= 0) top = std::move(e.top);
+    return top;
+}
+
+}  // namespace nibble
