@@ -7,13 +7,14 @@
 
 #include "src/engine/model_runner.h"
 #include "tools/options.h"
+#include "tools/system_report.h"
 
 namespace nibble {
 namespace {
 
 struct InspectCommand {
     std::string given;
-    bool tensors = true, metadata = true;
+    bool tensors = true, metadata = true, system = false, json = false, measure = false;
     Result<int> operator()() const;
 };
 
@@ -76,6 +77,7 @@ void print_model(const OpenedModel& m) {
 }
 
 Result<int> InspectCommand::operator()() const {
+    if (system) return report_system(json, measure);
     TensorFile file = NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(ModelOption{given}.path())));
     std::printf("%s\n", file.path().c_str());
     if (metadata) print_metadata(file);
@@ -92,6 +94,9 @@ std::function<Result<int>()> setup(CLI::App& app) {
     app.add_option("model", c->given, "GGUF file or Hugging Face folder (default: the bundled model)");
     app.add_flag("--metadata,!--no-metadata", c->metadata, "list the metadata [on]");
     app.add_flag("--tensors,!--no-tensors", c->tensors, "list the tensors [on]");
+    app.add_flag("--system", c->system, "this machine instead: processor, kernels, memory");
+    app.add_flag("--json", c->json, "with --system: as JSON");
+    app.add_flag("--measure", c->measure, "with --system: measure the read bandwidth of memory");
     app.footer(
         "Examples:\n  nibble inspect model.gguf\n  nibble inspect --no-tensors --no-metadata checkpoint/");
     return [c] { return (*c)(); };

@@ -122,6 +122,18 @@ Result<TensorFile> TensorFile::open_gguf(const fs::path& path) {
     return f;
 }
 
+Result<TensorFile> TensorFile::in_memory(Metadata metadata, std::vector<TensorInfo> tensors,
+                                         std::shared_ptr<const void> owner, bool disposable) {
+    TensorFile f;
+    f.disposable_ = disposable;
+    f.path_ = std::string(metadata.get<std::string_view>("general.name").value_or("memory"));
+    for (const TensorInfo& t : tensors) f.file_bytes_ += t.data.size();
+    f.tensors_ = NIBBLE_TRY(TensorList::build(std::move(tensors), f.path_.string()));
+    f.metadata_ = std::move(metadata);
+    if (owner) f.owners_.push_back(std::move(owner));
+    return f;
+}
+
 Result<TensorFile> TensorFile::open_hf(const fs::path& folder, const fs::path& weights) {
     std::error_code ignored;
     if (!fs::exists(folder / "config.json", ignored))

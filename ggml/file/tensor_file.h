@@ -35,6 +35,14 @@ class TensorFile {
     // Errors name what is missing and, for a folder, what was found.
     static Result<TensorFile> open(const std::filesystem::path& path);
 
+    // A model that exists in memory only, of kind gguf. `owner` keeps the tensors' data alive; null when they
+    // have none. `disposable`: the data may be given back page by page after use, and every tensor has pages
+    // of its own.
+    static Result<TensorFile> in_memory(Metadata metadata, std::vector<TensorInfo> tensors,
+                                        std::shared_ptr<const void> owner, bool disposable);
+    // Whether release_pages() may be called on tensor data that are no longer needed: true of mapped files.
+    bool disposable() const { return disposable_; }
+
     Kind kind() const { return kind_; }
     // The file that was opened (the first part of a split model), or the folder.
     const std::filesystem::path& path() const { return path_; }
@@ -50,8 +58,6 @@ class TensorFile {
     // nothing when it does not exist or the model is a GGUF file. `name` is a plain file name.
     Result<std::optional<std::string>> text(std::string_view name) const;
 
-    // Whether tensor data are pages of files: then they may be given back (release_pages) and come again.
-    bool mapped() const { return mapped_; }
     uint64_t file_bytes() const { return file_bytes_; }  // of all files that hold tensors
     uint64_t tensor_bytes() const;                       // of the tensors alone
 
@@ -68,7 +74,7 @@ class TensorFile {
     TensorList tensors_;
     Metadata metadata_;
     std::shared_ptr<const nlohmann::json> config_;
-    bool mapped_ = true;
+    bool disposable_ = true;
     uint64_t file_bytes_ = 0;
     std::vector<std::shared_ptr<const void>> owners_;
 };

@@ -47,6 +47,19 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
 
 }  // namespace
 
+MatmulCost matmul_cost(const Program& program) {
+    MatmulCost cost;
+    for (const Instr& i : program.instrs) {
+        if (i.op != &matmul_op) continue;
+        for (int32_t w = 0; w < i.params.as<MatmulParams>().n_weights; ++w) {
+            const Tensor& t = program.values[static_cast<size_t>(i.in[2 + static_cast<size_t>(w)].id)].bound;
+            cost.bytes += static_cast<size_t>(t.rows * t.stride);
+            cost.multiply_adds += static_cast<double>(t.rows) * static_cast<double>(t.cols);
+        }
+    }
+    return cost;
+}
+
 Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
                                          std::span<Backend* const> backends) {
     ModelRunner r;
@@ -82,7 +95,8 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
         return Error{ErrorCode::unsupported, r.model_->file.path().string(),
                      cat("tensor '", *name, "' is not used by architecture '", spec.arch, "' as implemented"),
                      "running without it would give wrong text"};
-    r.forecast_ = {dry.footprint(), *kv_bytes_per_token(spec, config.k_type, config.v_type), config.ctx};
+    r.forecast_ = {dry.footprint(), *kv_bytes_per_token(spec, config.k_type, config.v_type),
+                   matmul_cost(dry).bytes, config.ctx};
     return r;
 }
 
@@ -149,7 +163,7 @@ Result<ModelRunner> ModelRunner::load(TensorFile file, RunnerConfig config,
                                       std::span<Backend* const> backends) {
     ModelRunner r = NIBBLE_TRY(prepare(std::move(file), std::move(config), backends));
     NIBBLE_TRY(r.check_memory(backends));
-    NIBBLE_TRY(r.weights_->place(r.model_->file.mapped()));
+    NIBBLE_TRY(r.weights_->place(r.model_->file.disposable()));
     NIBBLE_TRY(r.allocate_cache(backends));
     Program p =
         NIBBLE_TRY(record_forward(r.spec(), *r.weights_, r.kv_, r.limits_, r.config_.placement, backends));

@@ -42,8 +42,16 @@ struct Batch {
 struct MemoryForecast {
     std::vector<DeviceFootprint> devices;
     size_t kv_bytes_per_token = 0;
+    size_t matmul_bytes = 0;  // weights that every step reads
     int32_t ctx = 0;
 };
+
+// Bytes of the weights that the program's matmuls read, and their multiply-adds per row.
+struct MatmulCost {
+    size_t bytes = 0;
+    double multiply_adds = 0;
+};
+MatmulCost matmul_cost(const Program& program);
 
 class ModelRunner {
   public:

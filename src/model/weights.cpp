@@ -73,9 +73,11 @@ Result<void> WeightStore::place(bool release) {
         PlacedWeight placed = NIBBLE_TRY(entry->backend->place(entry->host, use));
         entry->tensor = placed.tensor;
         entry->storage = std::move(placed.storage);
-        // What was copied need not stay in memory twice; the file can be read again.
+        // What was copied need not stay in memory twice.
         const Tensor& h = entry->host;
-        if (!release || !entry->storage.data || use != WeightUse::matmul) continue;
+        const bool shared =
+            std::ranges::count(order, h.data, [](const auto& o) { return o.second->host.data; }) > 1;
+        if (!release || !entry->storage.data || use != WeightUse::matmul || shared) continue;
         if (const auto copy = rearranged_.find(entry->source->name); copy != rearranged_.end())
             rearranged_.erase(copy);
         else

@@ -24,8 +24,8 @@ class WeightStore {
     // file. Empty when the model has none of this name. Asking is what marks a tensor as used, and how.
     Result<Tensor> get(const std::string& name, WeightUse use);
 
-    // Moves every tensor asked for so far to the device of its layer. With `release` the pages of those that
-    // were copied are given back; only for mapped files.
+    // Moves every tensor asked for so far to the device of its layer. With `release`, pages that were copied
+    // and have no other use are given back (TensorFile::disposable).
     Result<void> place(bool release);
 
     // A tensor of the file that nothing asked for: the model has a feature that is not implemented.

@@ -19,11 +19,6 @@ namespace {
 
 const fs::path root = NIBBLE_SOURCE_DIR;
 
-ProcessResult nibble_cli(std::vector<std::string> args, const std::string& input = {}, int signal = 0) {
-    args.insert(args.begin(), NIBBLE_BINARY);
-    return run_process(args, input, signal);
-}
-
 struct Scratch {
     fs::path dir = fs::temp_directory_path() / cat("nibble-cli-", ::getpid());
     Scratch() { fs::create_directories(dir); }

@@ -64,4 +64,11 @@ inline ProcessResult run_process(const std::vector<std::string>& args, const std
     return r;
 }
 
+// The program under test.
+inline ProcessResult nibble_cli(std::vector<std::string> args, const std::string& input = {},
+                                int signal = 0) {
+    args.insert(args.begin(), NIBBLE_BINARY);
+    return run_process(args, input, signal);
+}
+
 }  // namespace nibble

@@ -1,0 +1,136 @@
+// Batches of arbitrary tokens through a ModelRunner, timed; and plain reading, timed.
+// Every sequence has its own run of pages, filled as far as `depth` says with whatever the memory holds.
+#include "src/eval/bench.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include <sys/mman.h>
+
+#include "ggml/base/checked.h"
+
+namespace nibble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Session {
+  public:
+    Session(ModelRunner& runner, const BenchCase& what) : runner_(runner), what_(what) {
+        const int32_t page = runner.config().page_size;
+        const int32_t longest = what.depth + std::max(what.prompt, what.generate);
+        pages_each_ = ceil_div(longest, page);
+        for (int32_t s = 0; s < what.batch; ++s) {
+            tables_.emplace_back(static_cast<size_t>(pages_each_));
+            std::iota(tables_.back().begin(), tables_.back().end(), s * pages_each_);
+        }
+    }
+
+    Result<void> repeat() {
+        if (what_.prompt > 0) return process();
+        for (int32_t i = 0; i < what_.generate; ++i) NIBBLE_TRY(step(what_.depth + i, 1));
+        return {};
+    }
+
+  private:
+    // The prompt of every sequence in turn, in chunks of the runner's batch.
+    Result<void> process() {
+        for (int32_t at = 0; at < what_.prompt;) {
+            const int32_t n = std::min(what_.prompt - at, runner_.config().batch_tokens / what_.batch);
+            NIBBLE_TRY(step(what_.depth + at, n));
+            at += n;
+        }
+        return {};
+    }
+
+    // `n` tokens of every sequence from position `first`; logits of the last of each.
+    Result<void> step(int32_t first, int32_t n) {
+        Batch b;
+        const size_t groups = runner_.spec().kv_groups.size();
+        b.slots.resize(groups);
+        b.pages.resize(groups);
+        for (int32_t s = 0; s < what_.batch; ++s) {
+            b.sequences.push_back({s * n, n});
+            b.out_rows.push_back((s + 1) * n - 1);
+            for (int32_t i = 0; i < n; ++i) {
+                const int32_t position = first + i, page = runner_.config().page_size;
+                b.tokens.push_back((position * 31 + s * 7 + 1) % runner_.spec().n_vocab);
+                b.positions.push_back(position);
+                for (auto& slots : b.slots)
+                    slots.push_back((s * pages_each_ + position / page) * page + position % page);
+            }
+            for (auto& pages : b.pages) pages.push_back(tables_[static_cast<size_t>(s)]);
+        }
+        NIBBLE_TRY(runner_.run(b));
+        return {};
+    }
+
+    ModelRunner& runner_;
+    BenchCase what_;
+    int32_t pages_each_ = 0;
+    std::vector<std::vector<int32_t>> tables_;
+};
+
+}  // namespace
+
+double BenchResult::rate() const {
+    double sum = 0;
+    for (const double s : seconds) sum += tokens / s;
+    return seconds.empty() ? 0 : sum / static_cast<double>(seconds.size());
+}
+
+double BenchResult::deviation() const {
+    if (seconds.size() < 2) return 0;
+    const double mean = rate();
+    double sum = 0;
+    for (const double s : seconds) sum += (tokens / s - mean) * (tokens / s - mean);
+    return std::sqrt(sum / static_cast<double>(seconds.size() - 1));
+}
+
+Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int repetitions) {
+    BenchResult result{what, {}, static_cast<double>(std::max(what.prompt, what.generate)) * what.batch};
+    Session session(runner, what);
+    NIBBLE_TRY(session.repeat());
+    for (int i = 0; i < repetitions; ++i) {
+        const Clock::time_point start = Clock::now();
+        NIBBLE_TRY(session.repeat());
+        result.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    }
+    return result;
+}
+
+double read_bandwidth(ThreadPool& pool) {
+    constexpr size_t bytes = size_t{512} << 20, piece = size_t{4} << 20, passes = 6;
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return 0;
+#if defined(MADV_HUGEPAGE)
+    (void)::madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+    auto* const data = static_cast<std::byte*>(memory);
+    constexpr auto pieces = static_cast<int64_t>(bytes / piece);
+    pool.run(pieces, [&](int64_t i, int) { std::memset(data + static_cast<size_t>(i) * piece, 1, piece); });
+    std::vector<uint64_t> sums(static_cast<size_t>(pieces));
+    double best = 0;
+    for (size_t pass = 0; pass < passes; ++pass) {
+        const Clock::time_point start = Clock::now();
+        pool.run(pieces, [&](int64_t i, int) {
+            const auto* p = reinterpret_cast<const uint64_t*>(data + static_cast<size_t>(i) * piece);
+            uint64_t s[16] = {};
+            for (size_t j = 0; j < piece / 8; j += 16) {
+                __builtin_prefetch(p + j + 256);
+                __builtin_prefetch(p + j + 264);
+                for (size_t l = 0; l < 16; ++l) s[l] += p[j + l];
+            }
+            sums[static_cast<size_t>(i)] = std::accumulate(s, s + 16, uint64_t{0});
+        });
+        const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+        // The sums are compared so that the reads cannot be left out.
+        if (sums.front() == sums.back()) best = std::max(best, static_cast<double>(bytes) / seconds);
+    }
+    ::munmap(memory, bytes);
+    return best;
+}
+
+}  // namespace nibble

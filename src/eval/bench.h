@@ -1,0 +1,35 @@
+// Speed of a loaded model, and of the memory it runs from: the measurements behind `nibble bench` and `plan`.
+// Nothing is sampled and no text is made: tokens are arbitrary, and a given depth of context is assumed full.
+#pragma once
+
+#include <vector>
+
+#include "ggml/base/thread_pool.h"
+#include "src/engine/model_runner.h"
+
+namespace nibble {
+
+struct BenchCase {
+    int32_t prompt = 0;    // tokens of a prompt to process at once, or
+    int32_t generate = 0;  // tokens to generate one after the other
+    int32_t depth = 0;     // tokens already in the context
+    int32_t batch = 1;     // sequences that generate side by side
+};
+
+struct BenchResult {
+    BenchCase what;
+    std::vector<double> seconds;  // of each repetition
+    double tokens = 0;            // of one repetition, all sequences together
+    double rate() const;          // mean tokens per second
+    double deviation() const;     // of the rates; 0 for one repetition
+};
+
+// One untimed repetition first. The runner's context must hold depth + prompt or generate tokens of every
+// sequence.
+Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int repetitions);
+
+// Bytes per second that `threads` threads read from a buffer far larger than the caches, the best of a few
+// passes; nothing when there is no memory for the buffer.
+double read_bandwidth(ThreadPool& pool);
+
+}  // namespace nibble

@@ -1,0 +1,35 @@
+// The table of shapes, from the config.json of the models.
+// Sizes only: how they are computed is the business of the architecture a row names.
+#include "src/eval/shape.h"
+
+#include "ggml/base/cat.h"
+
+namespace nibble {
+
+std::span<const ModelShape> all_shapes() {
+    // name, arch, layers, embd, ff, heads, kv heads, head_dim, vocab, ctx, rope_theta, tied, bias, qk norm
+    static constexpr ModelShape shapes[] = {
+        {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000, true, false, false},
+        {"llama-3.2-3b", "llama", 28, 3072, 8192, 24, 8, 128, 128256, 131072, 500000, true, false, false},
+        {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 500000, false, false, false},
+        {"llama-2-7b", "llama", 32, 4096, 11008, 32, 32, 128, 32000, 4096, 10000, false, false, false},
+        {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 100000, true, false, false},
+        {"mistral-7b", "llama", 32, 4096, 14336, 32, 8, 128, 32768, 32768, 1000000, false, false, false},
+        {"qwen2.5-0.5b", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 32768, 1000000, true, true, false},
+        {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 32768, 1000000, false, true, false},
+        {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1000000, true, false, true},
+        {"qwen3-4b", "qwen3", 36, 2560, 9728, 32, 8, 128, 151936, 40960, 1000000, true, false, true},
+    };
+    return shapes;
+}
+
+Result<ModelShape> find_shape(std::string_view name) {
+    std::string known;
+    for (const ModelShape& s : all_shapes()) {
+        if (s.name == name) return s;
+        known += cat(known.empty() ? "" : ", ", s.name);
+    }
+    return Error{ErrorCode::invalid_argument, std::string(name), "is not a known shape", cat("use ", known)};
+}
+
+}  // namespace nibble

@@ -1,0 +1,29 @@
+// Model shapes by name: what one needs to know of a model to tell how fast it would run, without its weights.
+// Adding one is a row of the table in shape.cpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "ggml/base/result.h"
+
+namespace nibble {
+
+struct ModelShape {
+    std::string_view name;
+    std::string_view arch;  // general.architecture
+    int32_t n_layers = 0, n_embd = 0, n_ff = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0;
+    int32_t n_vocab = 0, n_ctx = 0;
+    float rope_theta = 10000;
+    bool tied = false;      // the output is the embedding
+    bool qkv_bias = false;  // queries, keys and values have biases
+    bool qk_norm = false;   // queries and keys are normalized per head
+};
+
+std::span<const ModelShape> all_shapes();
+// An Error lists the known names.
+Result<ModelShape> find_shape(std::string_view name);
+
+}  // namespace nibble

@@ -1,0 +1,203 @@
+// Random weights: a stock of encoded blocks per type, and tensors that take runs of it in hashed order.
+// Copying blocks is as fast as memory; encoding a billion random numbers would not be.
+#include "src/eval/synthetic.h"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include <sys/mman.h>
+
+#include "ggml/base/cat.h"
+#include "ggml/base/checked.h"
+#include "ggml/file/gguf_writer.h"
+#include "src/model/architecture.h"
+#include "src/model/vocab_file.h"
+#include "src/quant/plan.h"
+
+namespace nibble {
+namespace {
+
+constexpr size_t tensor_alignment = 4096;  // a page of its own for every tensor
+
+Result<const Architecture*> architecture_of(const ModelShape& shape) {
+    for (const Architecture* a : all_architectures())
+        if (a->gguf == shape.arch) return a;
+    return Error{ErrorCode::unsupported, std::string(shape.name),
+                 cat("is of the architecture '", shape.arch, "', which is not implemented"), ""};
+}
+
+Hyper hyper_of(const ModelShape& s) {
+    const auto u = [](int32_t v) { return static_cast<uint32_t>(v); };
+    Hyper h;
+    h.n_layers = u(s.n_layers);
+    h.n_ctx = u(s.n_ctx);
+    h.n_embd = u(s.n_embd);
+    h.n_ff = u(s.n_ff);
+    h.n_heads = u(s.n_heads);
+    h.n_kv_heads = u(s.n_kv_heads);
+    h.head_dim = h.v_head_dim = h.rope_dim = u(s.head_dim);
+    h.n_vocab = u(s.n_vocab);
+    h.rope_theta = s.rope_theta;
+    return h;
+}
+
+TensorInfo tensor(std::string name, int64_t cols, int64_t rows = 0) {
+    TensorInfo t;
+    t.name = std::move(name);
+    t.type = rows > 0 ? Type::bf16 : Type::f32;
+    t.ne = {cols, rows > 0 ? rows : 1, 1, 1};
+    t.n_dims = rows > 0 ? 2 : 1;
+    return t;
+}
+
+std::vector<TensorInfo> tensors_of(const ModelShape& s) {
+    const int64_t q = int64_t{s.n_heads} * s.head_dim, kv = int64_t{s.n_kv_heads} * s.head_dim;
+    std::vector<TensorInfo> list{tensor("token_embd.weight", s.n_embd, s.n_vocab),
+                                 tensor("output_norm.weight", s.n_embd)};
+    if (!s.tied) list.push_back(tensor("output.weight", s.n_embd, s.n_vocab));
+    for (int32_t i = 0; i < s.n_layers; ++i) {
+        const auto add = [&](std::string_view name, int64_t cols, int64_t rows = 0) {
+            list.push_back(tensor(cat("blk.", i, ".", name), cols, rows));
+        };
+        add("attn_norm.weight", s.n_embd);
+        add("ffn_norm.weight", s.n_embd);
+        add("attn_q.weight", s.n_embd, q);
+        add("attn_k.weight", s.n_embd, kv);
+        add("attn_v.weight", s.n_embd, kv);
+        add("attn_output.weight", q, s.n_embd);
+        add("ffn_gate.weight", s.n_embd, s.n_ff);
+        add("ffn_up.weight", s.n_embd, s.n_ff);
+        add("ffn_down.weight", s.n_ff, s.n_embd);
+        if (s.qkv_bias) add("attn_q.bias", q), add("attn_k.bias", kv), add("attn_v.bias", kv);
+        if (s.qk_norm) add("attn_q_norm.weight", s.head_dim), add("attn_k_norm.weight", s.head_dim);
+    }
+    return list;
+}
+
+// Anonymous memory: no page exists before it is touched, and a release gives it back.
+Result<std::shared_ptr<std::byte>> reserve(size_t bytes) {
+    void* p =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return Error{ErrorCode::out_of_memory, "random weights", cat("need ", bytes, " bytes"),
+                     "use a smaller shape or type"};
+    return std::shared_ptr<std::byte>(static_cast<std::byte*>(p),
+                                      [bytes](std::byte* m) { ::munmap(m, bytes); });
+}
+
+uint64_t mixed(uint64_t x) {  // the finalizer of SplitMix64
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+// Encoded normal numbers of one type: `runs` runs of `run_len` elements.
+class Stock {
+  public:
+    static constexpr size_t run_len = 1024, runs = 256;
+    Stock(Type type, float scale, uint64_t seed) : bytes_(*row_bytes(type, run_len)) {
+        std::mt19937_64 random(seed);
+        std::normal_distribution<float> normal(0, scale);
+        std::vector<float> x(run_len * runs);
+        for (float& v : x) v = normal(random);
+        data_.resize(bytes_ * runs);
+        info(type).encode(x.data(), data_.data(), x.size());
+    }
+    void fill(std::span<std::byte> out, uint64_t key, ThreadPool& pool) const {
+        const size_t per_task = bytes_ * 1024;
+        pool.run(static_cast<int64_t>(ceil_div(out.size(), per_task)), [&](int64_t task, int) {
+            const size_t begin = static_cast<size_t>(task) * per_task,
+                         end = std::min(out.size(), begin + per_task);
+            for (size_t at = begin; at < end; at += bytes_) {
+                const uint64_t run = mixed(key + at) % runs;
+                std::memcpy(out.data() + at, data_.data() + run * bytes_, std::min(bytes_, end - at));
+            }
+        });
+    }
+
+  private:
+    size_t bytes_;
+    std::vector<std::byte> data_;
+};
+
+void fill_vector(const TensorInfo& t, std::span<std::byte> out) {
+    // Norms pass their input through; biases are absent in effect.
+    const float value = t.name.find("norm") != std::string::npos ? 1.0f : 0.0f;
+    for (size_t i = 0; i < out.size(); i += sizeof value) std::memcpy(out.data() + i, &value, sizeof value);
+}
+
+Result<void> check(const ModelShape& s) {
+    for (const int32_t v :
+         {s.n_layers, s.n_embd, s.n_ff, s.n_heads, s.n_kv_heads, s.head_dim, s.n_vocab, s.n_ctx})
+        if (v < 1 || v > 1 << 22)
+            return Error{ErrorCode::invalid_argument, std::string(s.name), cat(v, " is no possible size"),
+                         "give every size of the shape between 1 and 4194304"};
+    return {};
+}
+
+}  // namespace
+
+Result<TensorFile> synthetic_model(const ModelShape& shape, std::string_view recipe, Fill fill, uint64_t seed,
+                                   ThreadPool& pool) {
+    NIBBLE_TRY(check(shape));
+    const Architecture* arch = NIBBLE_TRY(architecture_of(shape));
+    PlanOptions options;
+    options.recipe = NIBBLE_TRY(find_recipe(recipe));
+    Metadata metadata(cat("synthetic ", shape.name));
+    metadata.set("general.architecture", std::string(shape.arch));
+    metadata.set("general.name", cat(shape.name, " with random weights"));
+    Hyper hyper = hyper_of(shape);
+    Fields fields = Fields::writing(metadata, std::string(arch->gguf));
+    arch->fields(fields, hyper);
+    NIBBLE_TRY(fields.result());
+
+    const auto outline = NIBBLE_TRY(
+        open_model(NIBBLE_TRY(TensorFile::in_memory(metadata, tensors_of(shape), nullptr, false))));
+    const ConvertPlan plan = NIBBLE_TRY(plan_conversion(*outline, options));
+    size_t total = 0;
+    for (const TensorPlan& p : plan.tensors) total += round_up<size_t>(p.bytes, tensor_alignment);
+    const auto memory = NIBBLE_TRY(reserve(total));
+
+    std::vector<TensorInfo> tensors;
+    std::map<Type, Stock> stocks;
+    const float scale = 1 / std::sqrt(static_cast<float>(shape.n_embd));
+    size_t at = 0;
+    for (const TensorPlan& p : plan.tensors) {
+        TensorInfo t = *p.source;
+        t.type = p.type;
+        const std::span<std::byte> data(memory.get() + at, p.bytes);
+        t.data = data;
+        if (fill == Fill::random && t.n_dims == 1) fill_vector(t, data);
+        if (fill == Fill::random && t.n_dims > 1)
+            stocks.try_emplace(t.type, t.type, scale, seed).first->second.fill(data, mixed(seed + at), pool);
+        at += round_up<size_t>(p.bytes, tensor_alignment);
+        tensors.push_back(std::move(t));
+    }
+    return TensorFile::in_memory(std::move(metadata), std::move(tensors), memory, true);
+}
+
+Result<void> write_synthetic(const TensorFile& model, Vocab vocab, const std::filesystem::path& destination) {
+    const TensorInfo* embedding = NIBBLE_TRY(model.require("token_embd.weight"));
+    const auto n_vocab = static_cast<size_t>(embedding->rows());
+    if (n_vocab < vocab.tokens.size())
+        return Error{ErrorCode::invalid_argument, "vocabulary",
+                     cat("of ", n_vocab, " is smaller than that of the tokenizer, ", vocab.tokens.size()),
+                     "give a larger --vocab"};
+    for (size_t i = vocab.tokens.size(); i < n_vocab; ++i) {
+        vocab.tokens.push_back(cat("<|unused_", i, "|>"));
+        if (!vocab.types.empty()) vocab.types.push_back(static_cast<uint8_t>(TokenType::unused));
+        if (!vocab.scores.empty()) vocab.scores.push_back(0);
+    }
+    GgufWriter writer = NIBBLE_TRY(GgufWriter::create(destination));
+    for (const Metadata::Entry& e : model.metadata().entries()) writer.metadata().set(e.key, e.value);
+    write_vocab(vocab, writer.metadata());
+    for (const TensorInfo& t : model.tensors())
+        NIBBLE_TRY(writer.declare(t.name, t.type, std::span(t.ne).first(static_cast<size_t>(t.n_dims))));
+    NIBBLE_TRY(writer.begin());
+    for (const TensorInfo& t : model.tensors()) NIBBLE_TRY(writer.write(t.name, t.data));
+    return writer.finish();
+}
+
+}  // namespace nibble

@@ -1,0 +1,26 @@
+// Models of a given shape with random weights, made in memory in their final types.
+// Enough to measure speed and memory, to test, and to try a conversion before a download.
+#pragma once
+
+#include "ggml/base/thread_pool.h"
+#include "ggml/file/tensor_file.h"
+#include "src/eval/shape.h"
+#include "src/text/vocab.h"
+
+namespace nibble {
+
+enum class Fill : uint8_t {
+    random,   // weights that keep activations in a normal range
+    nothing,  // addresses without memory behind them: for sizes only, nothing may be computed
+};
+
+// Types are chosen per matrix as `nibble quantize --type <recipe>` would. The weights depend on the seed
+// alone, not on the number of threads. Errors: an unknown recipe, an architecture that is not implemented,
+// sizes that do not fit together, not enough memory.
+Result<TensorFile> synthetic_model(const ModelShape& shape, std::string_view recipe, Fill fill, uint64_t seed,
+                                   ThreadPool& pool);
+
+// Writes such a model as GGUF. The vocabulary is filled up with unused tokens to the shape's size.
+Result<void> write_synthetic(const TensorFile& model, Vocab vocab, const std::filesystem::path& destination);
+
+}  // namespace nibble

@@ -1,0 +1,104 @@
+// bench, synth, plan and inspect --system: what they print holds together, and random models really run.
+// Speeds are not judged here.
+#include <filesystem>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "ggml/base/mapped_file.h"
+#include "tests/cli/process.h"
+
+using namespace nibble;
+
+namespace {
+
+// A shape small enough to make and run at once; 256 columns hold every format's blocks.
+const std::vector<std::string> tiny = {"--shape", "llama-3.2-1b", "--layers", "2",  "--embd",     "256",
+                                       "--ff",    "512",          "--heads",  "4",  "--kv-heads", "2",
+                                       "--vocab", "4200",         "--n-ctx",  "512"};
+
+std::vector<std::string> with(std::vector<std::string> args, const std::vector<std::string>& more) {
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+}
+
+}  // namespace
+
+TEST_CASE("bench: random weights of every recipe run; bytes and rates agree with each other") {
+    for (const char* type : {"int8", "int4", "nf4", "bf16"}) {
+        INFO(type);
+        const ProcessResult r = nibble_cli(with({"bench", "--json", "--type", type, "-p", "40", "-n", "3",
+                                                 "-d", "0,64", "--sequences", "1,2", "-r", "2"},
+                                                tiny));
+        REQUIRE(r.code == 0);
+        const auto j = nlohmann::json::parse(r.out);
+        CHECK(j["bandwidth_gbps"].get<double>() > 0);
+        REQUIRE(j["results"].size() == 8);
+        for (const auto& row : j["results"]) {
+            CHECK(row["tokens_per_second"].get<double>() > 0);
+            CHECK(row["seconds"].size() == 2);
+            if (row["test"] == "prompt") continue;
+            const double bytes = j["weight_bytes"].get<double>() / row["sequences"].get<double>() +
+                                 j["kv_bytes_per_token"].get<double>() * (row["depth"].get<double>() + 1.5);
+            CHECK(row["bytes_per_token"].get<double>() == doctest::Approx(bytes));
+            CHECK(row["achieved_gbps"].get<double>() ==
+                  doctest::Approx(bytes * row["tokens_per_second"].get<double>() / 1e9));
+        }
+    }
+}
+
+TEST_CASE("synth: the file is the same for any number of threads, and runs") {
+    const auto folder = std::filesystem::temp_directory_path() / "nibble_synth_test";
+    std::filesystem::create_directories(folder);
+    const std::string a = (folder / "a.gguf").string(), b = (folder / "b.gguf").string();
+    REQUIRE(nibble_cli(with({"synth", "--type", "int4", "-t", "1", "-o", a}, tiny)).code == 0);
+    REQUIRE(nibble_cli(with({"synth", "--type", "int4", "-t", "3", "-o", b}, tiny)).code == 0);
+    CHECK(*read_text_file(a) == *read_text_file(b));
+    const ProcessResult again = nibble_cli(with({"synth", "--type", "int4", "-o", a}, tiny));
+    CHECK(again.code == 2);
+    CHECK(again.err.find("--force") != std::string::npos);
+    const ProcessResult run = nibble_cli({"run", "-m", a, "-p", "Once", "-n", "4", "-q", "--check-nan"});
+    CHECK(run.code == 0);
+
+    // What plan says of the file is what inspect finds in it.
+    const ProcessResult plan = nibble_cli({"plan", "-m", a, "--ctx", "128", "--json"});
+    REQUIRE(plan.code == 0);
+    const auto j = nlohmann::json::parse(plan.out);
+    CHECK(j["kv_bytes_per_token"] == 2 * 2 * 2 * 64 * 2);  // layers, k and v, kv heads, head_dim, f16
+    CHECK(j["kv_bytes"] == 128 * 2 * 2 * 2 * 64 * 2);
+    CHECK(j["kv_bytes_by_type"]["int4"].get<int>() * 32 == j["kv_bytes"].get<int>() * 9);
+    CHECK(j["fits"] == true);
+    const auto from_shape = nlohmann::json::parse(
+        nibble_cli(with({"plan", "--type", "int4", "--ctx", "128", "--json"}, tiny)).out);
+    CHECK(from_shape["weights_bytes"] == j["weights_bytes"]);
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("shapes that cannot be are refused") {
+    const auto refused = [](const std::vector<std::string>& args, std::string_view mentions) {
+        const ProcessResult r = nibble_cli(args);
+        INFO(r.err);
+        CHECK(r.code == 2);
+        CHECK(r.out.empty());
+        CHECK(r.err.find(mentions) != std::string::npos);
+    };
+    refused({"bench", "--shape", "llama-9"}, "llama-3.1-8b");
+    refused({"bench", "--shape", "llama-3.2-1b", "--type", "int3"}, "int8");
+    refused({"synth", "--shape", "llama-3.2-1b", "--layers", "1", "--embd", "64", "--ff", "64", "--vocab",
+             "10", "-o", "/tmp/never.gguf"},
+            "--vocab");
+}
+
+TEST_CASE("inspect --system names one chosen set of kernels") {
+    const ProcessResult r = nibble_cli({"inspect", "--system", "--json"});
+    REQUIRE(r.code == 0);
+    const auto j = nlohmann::json::parse(r.out);
+    int chosen = 0;
+    for (const auto& isa : j["instruction_sets"])
+        if (isa["chosen"] == true) {
+            ++chosen;
+            CHECK(isa["available"] == true);
+        }
+    CHECK(chosen == 1);
+    CHECK(j["threads"].get<int>() >= 1);
+}

@@ -1,0 +1,164 @@
+// nibble bench: prompt processing and generation of a model, beside what the memory could give at best.
+// A model file, or random weights of a known shape made in memory.
+#include <chrono>
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "src/eval/bench.h"
+#include "tools/options.h"
+#include "tools/shape_options.h"
+
+namespace nibble {
+namespace {
+
+struct BenchCommand {
+    ModelOption model;
+    ShapeOptions shape;
+    RunOptions options;
+    std::vector<int32_t> prompts{512}, generates{128}, depths{0}, batches{1};
+    int32_t repetitions = 3;
+    bool json = false;
+
+    Result<int> operator()() const;
+    std::vector<BenchCase> cases() const;
+    Result<TensorFile> open() const;
+};
+
+std::vector<BenchCase> BenchCommand::cases() const {
+    std::vector<BenchCase> list;
+    for (const int32_t depth : depths)
+        for (const int32_t batch : batches) {
+            for (const int32_t n : prompts)
+                if (n > 0) list.push_back({n, 0, depth, batch});
+            for (const int32_t n : generates)
+                if (n > 0) list.push_back({0, n, depth, batch});
+        }
+    return list;
+}
+
+Result<TensorFile> BenchCommand::open() const {
+    if (!shape.name.empty()) return shape.model(Fill::random, options.threads);
+    return TensorFile::open(NIBBLE_TRY(model.path()));
+}
+
+// What one token costs: weights once per step, the cache per token of context.
+struct Cost {
+    double weight_bytes, kv_bytes, multiply_adds;
+};
+
+nlohmann::json to_json(const BenchResult& r, const Cost& cost, double bandwidth) {
+    const BenchCase& c = r.what;
+    const bool prompt = c.prompt > 0;
+    nlohmann::json j = {{"test", prompt ? "prompt" : "generation"},
+                        {"tokens", prompt ? c.prompt : c.generate},
+                        {"depth", c.depth},
+                        {"sequences", c.batch},
+                        {"tokens_per_second", r.rate()},
+                        {"deviation", r.deviation()},
+                        {"seconds", r.seconds},
+                        {"multiply_adds_per_second", cost.multiply_adds * r.rate()}};
+    if (prompt) return j;
+    // A step reads all weights once, and each sequence's context as it grows.
+    const double bytes = cost.weight_bytes / c.batch + cost.kv_bytes * (c.depth + 0.5 * c.generate);
+    j["bytes_per_token"] = bytes;
+    j["achieved_gbps"] = bytes * r.rate() / 1e9;
+    j["bandwidth_share"] = bandwidth > 0 ? bytes * r.rate() / bandwidth : 0;
+    return j;
+}
+
+void print_row(const nlohmann::json& j) {
+    std::string what = cat(j["test"].get<std::string>(), " ", j["tokens"].get<int>());
+    if (j["depth"] > 0) what += cat(" at ", j["depth"].get<int>());
+    if (j["sequences"] > 1) what += cat(" x ", j["sequences"].get<int>());
+    std::printf("%-28s %9.2f +- %-7.2f", what.c_str(), j["tokens_per_second"].get<double>(),
+                j["deviation"].get<double>());
+    if (j.contains("bytes_per_token"))
+        std::printf(" %9.1f %7.1f %6.0f %%", j["bytes_per_token"].get<double>() / 1e6,
+                    j["achieved_gbps"].get<double>(), 100 * j["bandwidth_share"].get<double>());
+    else
+        std::printf(" %9s %7s %8s", "", "", "");
+    std::printf(" %9.1f\n", j["multiply_adds_per_second"].get<double>() / 1e9);
+    std::fflush(stdout);
+}
+
+Result<int> BenchCommand::operator()() const {
+    const std::vector<BenchCase> list = cases();
+    RunnerConfig config = NIBBLE_TRY(options.config()).runner;
+    config.ctx = 1;
+    for (const BenchCase& c : list) {
+        config.ctx = std::max(config.ctx, c.depth + std::max(c.prompt, c.generate));
+        config.max_sequences = std::max(config.max_sequences, c.batch);
+    }
+    config.max_outputs = config.max_sequences;
+    const auto backends = NIBBLE_TRY(options.backends());
+    const auto pointers_to = pointers(backends);
+    TensorFile file = NIBBLE_TRY(open());
+    const std::string name = file.path().filename().string();
+    const auto start = std::chrono::steady_clock::now();
+    ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config, pointers_to));
+    const double load = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    ThreadPool pool(options.threads);
+    const MatmulCost matmuls = matmul_cost(runner.program());
+    const Cost cost{static_cast<double>(matmuls.bytes),
+                    static_cast<double>(runner.memory().kv_bytes_per_token), matmuls.multiply_adds};
+    double bandwidth = read_bandwidth(pool);
+    if (!json) {
+        std::printf("%s\n%s\nload and pack %.2f s, weights %.1f MB, read bandwidth %.1f GB/s\n\n",
+                    name.c_str(), backends[0]->device().description.c_str(), load, cost.weight_bytes / 1e6,
+                    bandwidth / 1e9);
+        std::printf("%-28s %9s    %-7s %9s %7s %8s %9s\n", "test", "tokens/s", "", "MB/token", "GB/s",
+                    "of read", "GMAC/s");
+    }
+    std::vector<nlohmann::json> rows;
+    for (const BenchCase& c : list) {
+        const BenchResult r = NIBBLE_TRY(run_bench(runner, c, repetitions));
+        // Measured again beside every case, because other load comes and goes; the best counts.
+        bandwidth = std::max(bandwidth, read_bandwidth(pool));
+        rows.push_back(to_json(r, cost, bandwidth));
+        if (!json) print_row(rows.back());
+    }
+    if (!json) return exit_ok;
+    const nlohmann::json out = {{"model", name},
+                                {"device", backends[0]->device().description},
+                                {"threads", pool.size()},
+                                {"load_seconds", load},
+                                {"weight_bytes", cost.weight_bytes},
+                                {"kv_bytes_per_token", cost.kv_bytes},
+                                {"bandwidth_gbps", bandwidth / 1e9},
+                                {"results", rows}};
+    std::printf("%s\n", out.dump(2).c_str());
+    return exit_ok;
+}
+
+std::function<Result<int>()> setup(CLI::App& app) {
+    auto c = std::make_shared<BenchCommand>();
+    c->model.add(app);
+    c->shape.add(app);
+    const auto numbers = [&](const char* flag, std::vector<int32_t>& list, const char* what, int32_t least) {
+        app.add_option(flag, list, what)
+            ->delimiter(',')
+            ->check(CLI::Range(least, 1 << 22))
+            ->capture_default_str();
+    };
+    numbers("-p,--prompt-tokens", c->prompts, "prompt lengths, separated by commas; 0: none", 0);
+    numbers("-n,--n-predict", c->generates, "tokens to generate; 0: none", 0);
+    numbers("-d,--depth", c->depths, "tokens already in the context", 0);
+    numbers("--sequences", c->batches, "sequences side by side", 1);
+    app.add_option("-r,--repetitions", c->repetitions, "timed repetitions")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    app.add_flag("--json", c->json, "one JSON object");
+    c->options.add(app);
+    app.footer(
+        "Examples:\n  nibble bench -m model.gguf -d 0,4096\n"
+        "  nibble bench --shape llama-3.1-8b --type int4 -p 512 -n 64");
+    return [c] { return (*c)(); };
+}
+
+}  // namespace
+
+extern const Command bench_command;
+const Command bench_command{"bench", "Measure how fast a model runs here", setup};
+
+}  // namespace nibble

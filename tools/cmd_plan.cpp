@@ -1,0 +1,110 @@
+// nibble plan: what a model needs and how fast it would generate here, before anything is loaded.
+// Sizes are exact, from the recorded program; speeds follow from the bytes a token reads.
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "ggml/cpu/cpu_backend.h"
+#include "src/eval/bench.h"
+#include "tools/options.h"
+#include "tools/shape_options.h"
+
+namespace nibble {
+namespace {
+
+// Share of the read bandwidth that generation reaches while nothing else limits it, as `nibble bench` shows.
+constexpr double usual_share = 0.93;
+
+struct PlanCommand {
+    ModelOption model;
+    ShapeOptions shape;
+    RunOptions options;
+    bool json = false;
+
+    Result<int> operator()() const;
+    Result<TensorFile> open() const {
+        if (!shape.name.empty()) return shape.model(Fill::nothing, options.threads);
+        return TensorFile::open(NIBBLE_TRY(model.path()));
+    }
+    Result<MemoryForecast> forecast(const RunnerConfig& config, std::span<Backend* const> backends) const {
+        return ModelRunner::forecast(NIBBLE_TRY(open()), config, backends);
+    }
+};
+
+double mib(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+Result<int> PlanCommand::operator()() const {
+    const RunnerConfig config = NIBBLE_TRY(options.config()).runner;
+    const auto backends = NIBBLE_TRY(options.backends());
+    const auto list = pointers(backends);
+    const MemoryForecast m = NIBBLE_TRY(forecast(config, list));
+    const DeviceFootprint& f = m.devices[0];
+    const DeviceInfo device = backends[0]->device();
+    ThreadPool pool(options.threads);
+    const double bandwidth = read_bandwidth(pool);
+
+    nlohmann::json j = {{"device", device.description},
+                        {"ctx", m.ctx},
+                        {"weights_bytes", f.weights},
+                        {"packed_bytes", f.packed},
+                        {"kv_bytes", f.cache},
+                        {"kv_bytes_per_token", m.kv_bytes_per_token},
+                        {"activations_bytes", f.arena + f.inputs},
+                        {"available_bytes", device.free_bytes},
+                        {"bandwidth_gbps", bandwidth / 1e9}};
+    // Memory of its own that the process must have; weights read in place are the kernel's to drop.
+    const size_t fixed = f.packed + f.arena + f.inputs, need = fixed + f.cache;
+    j["fits"] = need <= device.free_bytes;
+    const size_t left = device.free_bytes > fixed ? device.free_bytes - fixed : 0;
+    const auto largest = static_cast<int64_t>(left / std::max<size_t>(m.kv_bytes_per_token, 1));
+    j["largest_ctx"] = largest;
+    const double weights = static_cast<double>(m.matmul_bytes),
+                 kv = static_cast<double>(m.kv_bytes_per_token);
+    const auto rate = [&](double depth) { return usual_share * bandwidth / (weights + kv * depth); };
+    j["tokens_per_second"] = {{"empty", rate(0)}, {"full", rate(m.ctx)}};
+    nlohmann::json types = nlohmann::json::object();
+    for (const char* type : {"f16", "int8", "int4"}) {
+        RunnerConfig c = config;
+        c.k_type = c.v_type = std::string_view(type) == "f16"    ? Type::f16
+                              : std::string_view(type) == "int8" ? Type::q8_0
+                                                                 : Type::q4_0;
+        if (const auto other = forecast(c, list)) types[type] = other->devices[0].cache;
+    }
+    j["kv_bytes_by_type"] = types;
+    if (json) {
+        std::printf("%s\n", j.dump(2).c_str());
+        return exit_ok;
+    }
+    std::printf("%s\n", device.description.c_str());
+    std::printf("weights      %9.1f MiB (%.1f MiB packed in memory)\n", mib(f.weights), mib(f.packed));
+    std::printf("kv cache     %9.1f MiB for %d tokens", mib(f.cache), m.ctx);
+    for (const auto& [type, bytes] : types.items())
+        std::printf("%s %.1f as %s", type == "f16" ? ":" : ",", mib(bytes.get<size_t>()), type.c_str());
+    std::printf("\nactivations  %9.1f MiB\n", mib(f.arena + f.inputs));
+    std::printf("needs        %9.1f MiB of %.1f MiB available: %s, up to %lld tokens of context\n", mib(need),
+                mib(device.free_bytes), need <= device.free_bytes ? "fits" : "does not fit",
+                static_cast<long long>(largest));
+    std::printf(
+        "generation   %9.1f tokens/s at the start, %.1f with a full context, at %.1f GB/s of reading\n",
+        rate(0), rate(m.ctx), bandwidth / 1e9);
+    return exit_ok;
+}
+
+std::function<Result<int>()> setup(CLI::App& app) {
+    auto c = std::make_shared<PlanCommand>();
+    c->model.add(app);
+    c->shape.add(app);
+    app.add_flag("--json", c->json, "one JSON object");
+    c->options.add(app);
+    app.footer(
+        "Examples:\n  nibble plan -m model.gguf --ctx 32768\n"
+        "  nibble plan --shape llama-3.1-8b --type int4 --kv-type int8");
+    return [c] { return (*c)(); };
+}
+
+}  // namespace
+
+extern const Command plan_command;
+const Command plan_command{"plan", "Tell what a model needs and how fast it will be here", setup};
+
+}  // namespace nibble

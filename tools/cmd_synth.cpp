@@ -1,0 +1,53 @@
+// nibble synth: a model of a known shape with random weights, as a GGUF file that runs.
+// Its text is noise; its speed and size are those of the real one.
+#include <cstdio>
+
+#include "src/model/vocab_file.h"
+#include "tools/options.h"
+#include "tools/shape_options.h"
+
+namespace nibble {
+namespace {
+
+struct SynthCommand {
+    ShapeOptions shape;
+    ModelOption tokenizer;
+    std::string output;
+    int32_t threads = 0;
+    bool force = false;
+
+    Result<int> operator()() const {
+        std::error_code ec;
+        if (!force && std::filesystem::exists(output, ec))
+            return Error{ErrorCode::invalid_argument, output, "exists already", "give --force to replace it"};
+        const TensorFile source = NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(tokenizer.path())));
+        Vocab vocab = NIBBLE_TRY(read_vocab(source));
+        const TensorFile model = NIBBLE_TRY(shape.model(Fill::random, threads));
+        NIBBLE_TRY(write_synthetic(model, std::move(vocab), output));
+        std::printf("%s: %s with random weights as %s, %.1f MB\n", output.c_str(), shape.name.c_str(),
+                    shape.type.c_str(), static_cast<double>(model.tensor_bytes()) / 1e6);
+        return exit_ok;
+    }
+};
+
+std::function<Result<int>()> setup(CLI::App& app) {
+    auto c = std::make_shared<SynthCommand>();
+    c->shape.add(app);
+    app.get_option("--shape")->required();
+    app.add_option("-o,--output", c->output, "GGUF file to write")->required();
+    app.add_option("--tokenizer", c->tokenizer.given,
+                   "model whose tokenizer is used (default: the bundled model)");
+    app.add_option("-t,--threads", c->threads, "threads (default: every core)")->check(CLI::Range(1, 1024));
+    app.add_flag("--force", c->force, "replace an existing file");
+    app.footer(
+        "Examples:\n  nibble synth --shape llama-3.2-1b --type int4 -o random-1b.gguf\n"
+        "  nibble synth --shape llama-3.1-8b --layers 4 --type bf16 -o part.gguf");
+    return [c] { return (*c)(); };
+}
+
+}  // namespace
+
+extern const Command synth_command;
+const Command synth_command{"synth", "Write a model with random weights", setup};
+
+}  // namespace nibble

@@ -1,0 +1,51 @@
+// The flags of ShapeOptions and what they make: a shape, then a model of it.
+// The list of known shapes in the help comes from the table.
+#include "tools/shape_options.h"
+
+#include "ggml/base/cat.h"
+
+namespace nibble {
+
+void ShapeOptions::add(CLI::App& app) {
+    std::string names;
+    for (const ModelShape& s : all_shapes()) names += cat(names.empty() ? "" : ", ", s.name);
+    app.add_option("--shape", name, cat("random weights of this shape: ", names));
+    app.add_option("--type", type, "type of the random weights, as in nibble quantize")
+        ->capture_default_str();
+    app.add_option("--weights-seed", seed, "seed of the random weights")->capture_default_str();
+    const auto size = [&](const char* flag, int32_t& value, const char* what) {
+        app.add_option(flag, value, what)->check(CLI::Range(1, 1 << 22))->group("Sizes of the shape");
+    };
+    size("--layers", layers, "number of layers");
+    size("--embd", embd, "width of the residual stream");
+    size("--ff", ff, "width of the feed-forward");
+    size("--heads", heads, "query heads");
+    size("--kv-heads", kv_heads, "key-value heads");
+    size("--head-dim", head_dim, "columns of a head");
+    size("--vocab", vocab, "tokens");
+    size("--n-ctx", n_ctx, "context the model claims");
+}
+
+Result<ModelShape> ShapeOptions::shape() const {
+    ModelShape s = NIBBLE_TRY(find_shape(name));
+    const auto change = [](int32_t given, int32_t& value) {
+        if (given > 0) value = given;
+    };
+    change(layers, s.n_layers);
+    change(embd, s.n_embd);
+    change(ff, s.n_ff);
+    change(heads, s.n_heads);
+    change(kv_heads, s.n_kv_heads);
+    change(head_dim, s.head_dim);
+    change(vocab, s.n_vocab);
+    change(n_ctx, s.n_ctx);
+    return s;
+}
+
+Result<TensorFile> ShapeOptions::model(Fill fill, int threads) const {
+    const ModelShape s = NIBBLE_TRY(shape());
+    ThreadPool pool(threads);
+    return synthetic_model(s, type, fill, seed, pool);
+}
+
+}  // namespace nibble

@@ -1,0 +1,19 @@
+// --shape and the flags that change single sizes of it: bench, plan and synth.
+// A shape becomes a model with random weights, or one without memory for sizes only.
+#pragma once
+
+#include "src/eval/synthetic.h"
+#include "tools/cli.h"
+
+namespace nibble {
+
+struct ShapeOptions {
+    std::string name, type = "int8";
+    uint64_t seed = 1;
+    int32_t layers = 0, embd = 0, ff = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0, n_ctx = 0;
+    void add(CLI::App& app);
+    Result<ModelShape> shape() const;  // the named one with the given changes
+    Result<TensorFile> model(Fill fill, int threads) const;
+};
+
+}  // namespace nibble

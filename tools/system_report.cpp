@@ -1,0 +1,68 @@
+// Collects the facts and prints them as lines or JSON.
+// Instruction sets come from the list of compiled kernels, so a new one appears here by itself.
+#include "tools/system_report.h"
+
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "ggml/base/cat.h"
+#include "ggml/cpu/cpu_backend.h"
+#include "src/eval/bench.h"
+
+namespace nibble {
+namespace {
+
+std::string first_line(const char* path) {
+    std::ifstream in(path);
+    std::string line;
+    std::getline(in, line);
+    return line;
+}
+
+}  // namespace
+
+Result<int> report_system(bool json, bool measure) {
+    const auto backend = NIBBLE_TRY(CpuBackend::create());
+    const DeviceInfo device = backend->device();
+    nlohmann::json isas = nlohmann::json::array();
+    for (const cpu::KernelTable* t : cpu::compiled_tables())
+        isas.push_back({{"name", t->name},
+                        {"available", t->available(cpu::features())},
+                        {"needs", t->needs},
+                        {"chosen", t->name == backend->isa()}});
+    const std::string brand = cpu::features().brand;
+    nlohmann::json j = {{"processor", brand.empty() ? "unknown" : brand},
+                        {"hardware_threads", std::thread::hardware_concurrency()},
+                        {"threads", backend->threads()},
+                        {"instruction_sets", isas},
+                        {"memory_bytes", device.total_bytes},
+                        {"available_bytes", device.free_bytes},
+                        {"huge_pages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")}};
+    if (measure) {
+        ThreadPool pool(0);
+        j["bandwidth_gbps"] = read_bandwidth(pool) / 1e9;
+    }
+    if (json) {
+        std::printf("%s\n", j.dump(2).c_str());
+        return exit_ok;
+    }
+    std::printf("processor     %s\n", j["processor"].get<std::string>().c_str());
+    std::printf("threads       %d of %u hardware threads\n", backend->threads(),
+                std::thread::hardware_concurrency());
+    for (const auto& isa : isas)
+        std::printf("kernels       %-12s %s\n", isa["name"].get<std::string>().c_str(),
+                    isa["chosen"].get<bool>()      ? "chosen"
+                    : isa["available"].get<bool>() ? "available"
+                                                   : cat("needs ", isa["needs"].get<std::string>()).c_str());
+    std::printf("memory        %.1f GiB, %.1f GiB available\n",
+                static_cast<double>(device.total_bytes) / (1 << 30),
+                static_cast<double>(device.free_bytes) / (1 << 30));
+    std::printf("huge pages    %s\n", j["huge_pages"].get<std::string>().c_str());
+    if (measure) std::printf("read speed    %.1f GB/s\n", j["bandwidth_gbps"].get<double>());
+    return exit_ok;
+}
+
+}  // namespace nibble
