@@ -86,6 +86,7 @@ Result<int> InspectCommand::operator()() const {
     if (file.tensors().empty()) return exit_ok;  // a vocabulary
     const auto model = NIBBLE_TRY(open_model(std::move(file)));
     print_model(*model);
+    for (const std::string& note : model->notes) std::printf("%s\n", note.c_str());
     return exit_ok;
 }
 

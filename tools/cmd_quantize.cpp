@@ -169,6 +169,7 @@ Result<int> QuantizeCommand::operator()() const {
     const auto model = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(source))));
     const PlanOptions options = NIBBLE_TRY(plan_options(!model->tensors.contains("output.weight")));
     const ConvertPlan plan = NIBBLE_TRY(plan_conversion(*model, options));
+    for (const std::string& note : model->notes) std::fprintf(stderr, "nibble: note: %s\n", note.c_str());
     for (const std::string& line : plan.substitutions)
         std::fprintf(stderr, "nibble: substituted %s\n", line.c_str());
     if (!plan.lossy_sources.empty())

@@ -89,6 +89,8 @@ Result<int> RunCommand::operator()() const {
     const auto list = pointers(backends);
     Engine engine = NIBBLE_TRY(Engine::load(NIBBLE_TRY(model.path()), config, list));
     const double load = seconds_since(start);
+    for (const std::string& note : engine.runner().model().notes)
+        std::fprintf(stderr, "nibble: note: %s\n", note.c_str());
 
     Request request;
     EncodeOptions encode;

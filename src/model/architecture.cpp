@@ -124,6 +124,9 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
     if (h.v_head_dim == 0 || h.v_head_dim > max_width) return bad("value head dimension", h.v_head_dim);
     if (h.n_ff == 0 || h.n_ff > max_width * 8) return bad("feed-forward length", h.n_ff);
     if (h.n_vocab == 0 || h.n_vocab > max_vocab) return bad("vocabulary size", h.n_vocab);
+    if (!(h.rope_share > 0 && h.rope_share <= 1))
+        return Error{ErrorCode::corrupt, where,
+                     cat("field 'partial_rotary_factor' has the impossible value ", h.rope_share), ""};
     if (h.rope_dim > h.head_dim) return bad("rope dimension", h.rope_dim);
     for (const auto* list : {&h.sliding, &h.rotated})
         if (!list->empty() && list->size() != h.n_layers)
@@ -138,7 +141,7 @@ void fill_defaults(Hyper& h, const TensorMap& tensors) {
     if (!h.head_dim && h.n_heads) h.head_dim = h.n_embd / h.n_heads;
     if (!h.v_head_dim) h.v_head_dim = h.head_dim;
     // As config.json means it: the fraction that a float cannot hold is not a smaller dimension.
-    if (!h.rope_dim)
+    if (!h.rope_dim && h.rope_share > 0 && h.rope_share <= 1)
         h.rope_dim = static_cast<uint32_t>(h.head_dim * static_cast<double>(h.rope_share) + 1e-4);
     const auto embedding = tensors.find("token_embd.weight");
     if (embedding != tensors.end())

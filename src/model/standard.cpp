@@ -107,10 +107,15 @@ void standard_fields(Fields& f, Hyper& h) {
 
 void sliding_fields(Fields& f, Hyper& h, uint32_t period) {
     constexpr std::string_view pattern = "attention.sliding_window_pattern";
+    const auto usual = [&](uint32_t i) { return period == 0 || i % period + 1 < period; };
     if (f.is_writing()) {
         if (h.window == 0) return;
         f.optional("attention.sliding_window", "", h.window);
-        return f.flags(pattern, "", "", "", h.sliding);
+        // A pattern is stated only where it is not the one that every reader takes.
+        bool differs = false;
+        for (uint32_t i = 0; i < h.sliding.size(); ++i) differs |= h.sliding[i] != usual(i);
+        if (differs) f.flags(pattern, "", "", "", h.sliding);
+        return;
     }
     bool used = true;
     uint32_t first = 0;
@@ -123,8 +128,7 @@ void sliding_fields(Fields& f, Hyper& h, uint32_t period) {
     if (!h.sliding.empty() || h.n_layers > max_layers) return;
     if (f.states("", "sliding_window_pattern") || f.is_number(pattern))
         f.optional(pattern, "sliding_window_pattern", period);
-    for (uint32_t i = 0; i < h.n_layers; ++i)
-        h.sliding.push_back(i >= first && (period == 0 || i % period + 1 < period));
+    for (uint32_t i = 0; i < h.n_layers; ++i) h.sliding.push_back(i >= first && usual(i));
 }
 
 namespace {

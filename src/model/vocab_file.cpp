@@ -71,6 +71,13 @@ Result<Vocab> from_gguf(const TensorFile& file) {
     v.pre = std::string(m.str(key("pre")).value_or(spm ? "" : "gpt-2"));
     if (const auto types = m.ints(key("token_type")))
         for (const int64_t t : *types) v.types.push_back(static_cast<uint8_t>(t));
+    // Rows of the embedding that no text has: they must not be drawn.
+    while (!v.tokens.empty() && v.types.size() == v.tokens.size() && v.tokens.back().starts_with("[PAD") &&
+           v.types.back() == static_cast<uint8_t>(TokenType::unused)) {
+        v.tokens.pop_back();
+        v.types.pop_back();
+        if (v.scores.size() > v.tokens.size()) v.scores.pop_back();
+    }
     for (const IdKey& k : id_keys)
         if (const auto id = m.u32(key(k.key))) v.*k.field = static_cast<Token>(*id);
     v.ignore_merges = m.boolean(cat(own, "ignore_merges")).value_or(kind_ignores_merges(v.pre));
@@ -121,7 +128,7 @@ void write_vocab(const Vocab& v, Metadata& out) {
     set("tokens", MetaArray(v.tokens));
     if (!v.scores.empty()) set("scores", MetaArray(v.scores));
     if (!v.types.empty()) set("token_type", MetaArray(std::vector<int32_t>(v.types.begin(), v.types.end())));
-    if (!v.merges.empty()) set("merges", MetaArray(v.merges));
+    if (!spm) set("merges", MetaArray(v.merges));
     for (const IdKey& k : id_keys)
         if (v.*k.field) set(k.key, static_cast<uint32_t>(*(v.*k.field)));
     for (const FlagKey& k : flag_keys) set(k.key, v.*k.field);

@@ -129,6 +129,18 @@ class TensorConverter {
     double error_ = 0, norm_ = 0;
 };
 
+// GGUF wants a token for every row of the embedding, also for those beyond the tokenizer.
+Vocab padded(Vocab v, size_t n_vocab) {
+    const auto fill = [&](auto& list, auto value) {
+        if (!list.empty() && list.size() < n_vocab) list.resize(n_vocab, value);
+    };
+    if (v.types.empty()) v.types.assign(v.tokens.size(), static_cast<uint8_t>(TokenType::normal));
+    fill(v.types, static_cast<uint8_t>(TokenType::unused));
+    fill(v.scores, -10000.0f);
+    while (v.tokens.size() < n_vocab) v.tokens.push_back(cat("[PAD", v.tokens.size(), "]"));
+    return v;
+}
+
 // A GGUF source keeps all its keys; a folder gets those that its architecture and tokenizer state.
 Result<void> write_metadata(const OpenedModel& model, const Vocab& vocab, Metadata& out) {
     if (model.file.kind() == TensorFile::Kind::gguf) {
@@ -147,7 +159,7 @@ Result<void> write_metadata(const OpenedModel& model, const Vocab& vocab, Metada
     if (vocab.model == Vocab::Model::bpe && vocab.pre.empty())
         return Error{ErrorCode::unsupported, "tokenizer.json",
                      "splits words in a way that GGUF has no name for", ""};
-    write_vocab(vocab, out);
+    write_vocab(padded(vocab, model.hyper.n_vocab), out);
     return {};
 }
 

@@ -14,6 +14,7 @@ import sys
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 ROOT = pathlib.Path(__file__).resolve().parent / "models"
 VOCAB = 200
@@ -149,6 +150,17 @@ def gemma3():
 
 
 @architecture
+def gemma3_vision():
+    # As published: the text model inside one for images, its config in text_config, in the old spelling.
+    parameters = {"full_attention": rope(100000.0, rope_type="linear", factor=4.0), "sliding_attention": rope(1000.0)}
+    config = transformers.Gemma3TextConfig(**base(num_hidden_layers=2, intermediate_size=64, sliding_window=18,
+                                                  layer_types=["full_attention", "sliding_attention"],
+                                                  query_pre_attn_scalar=30, rope_parameters=parameters,
+                                                  tie_word_embeddings=True))
+    return config, {"offset_norms": True, "wrap": True}
+
+
+@architecture
 def gpt2():
     return transformers.GPT2Config(vocab_size=VOCAB, n_embd=64, n_layer=2, n_head=4, n_positions=128,
                                    bos_token_id=1, eos_token_id=2), {}
@@ -237,6 +249,20 @@ def old_style(config):
     config["torch_dtype"] = config.pop("dtype", "bfloat16")
 
 
+def wrap(folder, stated):
+    """Turns a Gemma 3 text checkpoint into the outside of one with a vision tower."""
+    path = folder / "model.safetensors"
+    tensors = {"language_model." + name: t for name, t in load_file(path).items()}
+    tensors["vision_tower.patch.weight"] = torch.ones(2, 3, dtype=torch.bfloat16)
+    tensors["multi_modal_projector.weight"] = torch.ones(2, 3, dtype=torch.bfloat16)
+    save_file(tensors, path, metadata={"format": "pt"})
+    parameters = stated.pop("rope_parameters")
+    whole, sliding = parameters["full_attention"], parameters["sliding_attention"]
+    stated["rope_theta"], stated["rope_local_base_freq"] = whole["rope_theta"], sliding["rope_theta"]
+    stated["rope_scaling"] = {"rope_type": whole["rope_type"], "factor": whole["factor"]}
+    return {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": stated}
+
+
 def tokenizer():
     """The smallest that serves: single characters, fewer than the model has rows."""
     tokens = ["<unk>", "<s>", "</s>"] + [chr(c) for c in range(33, 127)] + ["\u0120"]
@@ -271,6 +297,8 @@ def make(name):
     stated = json.loads(path.read_text())
     if options.get("v4"):
         old_style(stated)
+    if options.get("wrap"):
+        stated = wrap(folder, stated)
     path.write_text(json.dumps(stated, indent=1, sort_keys=True) + "\n")
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(), ensure_ascii=False) + "\n")
     expected = {"made_with": f"torch {torch.__version__}, transformers {transformers.__version__}",

@@ -1,0 +1,144 @@
+// What an architecture does not implement is refused by the name of the field, and what it leaves out is
+// said. The golden checkpoints with one thing changed in config.json.
+#include <fstream>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "ggml/base/mapped_file.h"
+#include "src/model/vocab_file.h"
+#include "src/quant/convert.h"
+#include "tests/golden/single_sequence.h"
+
+using namespace nibble;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path models = fs::path(NIBBLE_SOURCE_DIR) / "tests/golden/models";
+
+// A copy of a golden checkpoint, removed at the end.
+struct Copy {
+    fs::path dir = fs::temp_directory_path() / cat("nibble-refusals-", ::getpid());
+    explicit Copy(std::string_view name) {
+        fs::remove_all(dir);
+        fs::copy(models / name, dir);
+    }
+    ~Copy() { fs::remove_all(dir); }
+
+    void change(const std::string& pointer, const nlohmann::json& value) const {
+        auto j = nlohmann::json::parse(*read_text_file(dir / "config.json"));
+        j[nlohmann::json::json_pointer(pointer)] = value;
+        std::ofstream(dir / "config.json") << j;
+    }
+};
+
+Result<std::unique_ptr<OpenedModel>> open(const fs::path& path) {
+    return open_model(NIBBLE_TRY(TensorFile::open(path)));
+}
+
+Result<std::vector<TensorReport>> to_gguf(const OpenedModel& model, const fs::path& path) {
+    const Vocab vocab = NIBBLE_TRY(read_vocab(model.file));
+    const ConvertPlan plan = NIBBLE_TRY(plan_conversion(model, {NIBBLE_TRY(find_recipe("f16")), true, {}}));
+    ThreadPool pool(1);
+    return convert(model, vocab, plan, path, pool);
+}
+
+}  // namespace
+
+TEST_CASE("a feature that is not implemented is refused by the name of its field") {
+    using nlohmann::json;
+    struct Change {
+        std::string_view model;
+        std::string pointer;
+        json value;
+        std::string_view says;
+    };
+    const Change changes[] = {
+        {"llama", "/hidden_act", "gelu", "hidden_act"},
+        {"llama", "/rope_parameters/rope_type", "dynamic", "dynamic"},
+        {"llama", "/rope_parameters/partial_rotary_factor", -1, "partial_rotary_factor"},
+        {"llama", "/quantization_config", json::object({{"bits", 4}}), "quantization_config"},
+        {"llama", "/model_type", "lama", "lama"},
+        {"qwen2", "/layer_types", json::array({"full_attention", "linear_attention"}), "layer_types"},
+        {"qwen2", "/layer_types", json::array({"full_attention"}), "layers"},
+        {"qwen3", "/hidden_act", "gelu", "hidden_act"},
+        {"phi3", "/rope_scaling/long_factor", json::array({1, 2}), "longrope"},
+        {"phi3", "/rope_scaling/long_factor", json::array({1, "x"}), "long_factor"},
+        {"granite", "/logits_scaling", 0, "logits_scaling"},
+        {"gemma2", "/hidden_activation", "silu", "hidden_activation"},
+        {"gemma3", "/use_bidirectional_attention", true, "use_bidirectional_attention"},
+        {"gemma3", "/rope_parameters/sliding_attention/rope_type", "yarn", "sliding_attention"},
+        {"gpt2", "/scale_attn_by_inverse_layer_idx", true, "scale_attn_by_inverse_layer_idx"},
+        {"gpt2", "/activation_function", "relu", "activation_function"},
+        {"stablelm", "/qk_layernorm", true, "qk_layernorm"},
+        {"cohere", "/use_qk_norm", true, "use_qk_norm"},
+    };
+    for (const Change& c : changes) {
+        CAPTURE(c.model);
+        CAPTURE(c.pointer);
+        const Copy copy(c.model);
+        copy.change(c.pointer, c.value);
+        const auto model = open(copy.dir);
+        REQUIRE(!model);
+        INFO(model.error().message());
+        CHECK(model.error().message().find(c.says) != std::string::npos);
+    }
+}
+
+TEST_CASE("a missing or surplus tensor is refused by its name, whatever the hyperparameters say") {
+    const Copy copy("qwen3");
+    copy.change("/num_hidden_layers", 4);
+    const auto missing = SingleSequence::load(copy.dir, Type::f32);
+    REQUIRE(!missing);
+    CHECK(missing.error().message().find("blk.3.") != std::string::npos);
+    copy.change("/num_hidden_layers", 2);
+    const auto surplus = SingleSequence::load(copy.dir, Type::f32);
+    REQUIRE(!surplus);
+    CHECK(surplus.error().message().find("blk.2.") != std::string::npos);
+}
+
+TEST_CASE("layers without rotation in a pattern that GGUF cannot state run, but are not converted") {
+    const Copy copy("smollm3");
+    copy.change("/no_rope_layers", {1, 0, 1, 0});
+    const auto model = open(copy.dir);
+    REQUIRE_MESSAGE(model, (model ? "" : model.error().message()));
+    const auto rope = [&](size_t i) { return std::get<AttentionSpec>((*model)->spec.layers[i].mixer).rope; };
+    CHECK(rope(0) == 0);
+    CHECK(rope(1) == -1);
+    const auto report = to_gguf(**model, copy.dir / "out.gguf");
+    REQUIRE(!report);
+    CHECK(report.error().message().find("no_rope_layers") != std::string::npos);
+}
+
+TEST_CASE("a model with learned positions has no more than those") {
+    const auto backend = std::make_shared<ReferenceBackend>();
+    CHECK(SingleSequence::load(models / "gpt2", Type::f32, backend, 128));
+    const auto longer = SingleSequence::load(models / "gpt2", Type::f32, backend, 129);
+    REQUIRE(!longer);
+    CHECK(longer.error().message().find("128 positions") != std::string::npos);
+}
+
+TEST_CASE("the part of a checkpoint that is not used is said") {
+    const auto model = open(models / "gemma3_vision");
+    REQUIRE_MESSAGE(model, (model ? "" : model.error().message()));
+    REQUIRE((*model)->notes.size() == 2);
+    CHECK((*model)->notes[0].find("multi_modal_projector") != std::string::npos);
+    CHECK((*model)->notes[1].find("vision_tower") != std::string::npos);
+    CHECK(open(models / "gemma3").value().get()->notes.empty());
+}
+
+TEST_CASE("GGUF gets a token for every row of the embedding; reading drops those without a text") {
+    const Copy copy("llama");
+    const auto model = open(copy.dir);
+    REQUIRE(model);
+    const size_t n = read_vocab((*model)->file)->tokens.size();
+    REQUIRE(to_gguf(**model, copy.dir / "out.gguf").ok());
+    const auto file = TensorFile::open(copy.dir / "out.gguf");
+    REQUIRE(file);
+    CHECK(file->metadata().strings("tokenizer.ggml.tokens")->size() == 200);
+    CHECK(file->metadata().ints("tokenizer.ggml.token_type")->size() == 200);
+    CHECK(n < 200);
+    CHECK(read_vocab(*file)->tokens.size() == n);
+}
