@@ -1,12 +1,13 @@
-// nibble run: continues a prompt and streams the text to stdout, statistics to stderr.
-// Ctrl-C ends the answer, flushes what was generated and exits with 130.
-#include <chrono>
+// nibble run: answers one prompt, or many in one load, and exits: text to stdout, statistics to stderr.
+// Ctrl-C ends the answers, flushes what was generated and exits with 130.
 #include <csignal>
 #include <cstdio>
 
 #include <sys/resource.h>
 
-#include "tools/options.h"
+#include "tools/run_output.h"
+#include "tools/run_prompts.h"
+#include "tools/template_option.h"
 
 namespace nibble {
 namespace {
@@ -14,121 +15,196 @@ namespace {
 // A signal handler can reach nothing else.
 volatile std::sig_atomic_t interrupted = 0;
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+using Clock = RunAnswer::Clock;
 
 struct RunCommand {
     ModelOption model;
-    PromptOption prompt;
+    PromptSource prompts;
+    TemplateOption chat_template;
     RunOptions options;
     SamplingOptions sampling;
     int64_t n = -1;
+    int32_t logprobs = -1, parallel = 4;
     std::vector<std::string> stop;
-    bool raw = false, quiet = false, ignore_eos = false, special = false;
+    bool chat = false, raw = false, quiet = false, ignore_eos = false, special = false, echo = false;
+    bool json = false, jsonl = false;
 
     Result<int> operator()() const;
-    Result<Finish> generate(Engine& engine, Request request, const SamplerParams& params,
-                            double load_seconds) const;
+    bool applies_template(const Tokenizer& tokenizer) const;
+    Result<void> submit_all(Engine& engine, const std::vector<Conversation>& conversations,
+                            const SamplerParams& params, RunOutput& output) const;
+    Result<bool> generate(Engine& engine, RunOutput& output) const;
+    void print_statistics(const Engine& engine, const RunOutput& output, size_t allocated, double load,
+                          double wall, const SamplerParams& params) const;
 };
 
-void print_statistics(const Engine& engine, size_t allocated, int64_t prompt, double prompt_seconds,
-                      int64_t generated, double seconds, double first, double load, uint64_t seed) {
-    rusage usage{};
-    ::getrusage(RUSAGE_SELF, &usage);
-    const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
-    std::fprintf(
-        stderr,
-        "prompt %lld tokens, %.1f tokens/s | generated %lld tokens, %.1f tokens/s | first token %.1f ms, "
-        "load %.1f ms | cache and activations %.1f MiB, peak memory %.1f MiB | seed %llu\n",
-        static_cast<long long>(prompt), rate(prompt, prompt_seconds), static_cast<long long>(generated),
-        rate(generated - 1, seconds), first * 1e3, load * 1e3, static_cast<double>(allocated) / (1 << 20),
-        static_cast<double>(usage.ru_maxrss) / 1024, static_cast<unsigned long long>(seed));
-    (void)engine;
+bool RunCommand::applies_template(const Tokenizer& tokenizer) const {
+    if (raw || (special && !chat)) return false;
+    return chat || !chat_template.given.empty() || tokenizer.vocab().chat_template.has_value();
 }
 
-Result<Finish> RunCommand::generate(Engine& engine, Request request, const SamplerParams& params,
-                                    double load) const {
-    const auto n_prompt = static_cast<int64_t>(request.prompt.size());
-    const RequestId id = NIBBLE_TRY(engine.submit(std::move(request)));
-    const Clock::time_point start = Clock::now();
-    Clock::time_point first = start;
-    int64_t generated = 0;
-    Finish finish = Finish::none;
-    while (finish == Finish::none) {
-        if (interrupted) engine.cancel(id);
-        const StepReport report = NIBBLE_TRY(engine.step());
-        for (const Event& e : report.events) {
-            if (e.token >= 0 && ++generated == 1) first = Clock::now();
-            std::fwrite(e.text.data(), 1, e.text.size(), stdout);
-            finish = e.finish;
-        }
-        if (std::fflush(stdout) != 0) return Error{ErrorCode::io, "stdout", "cannot be written", ""};
+Result<void> RunCommand::submit_all(Engine& engine, const std::vector<Conversation>& conversations,
+                                    const SamplerParams& params, RunOutput& output) const {
+    const Tokenizer& tokenizer = engine.tokenizer();
+    std::optional<ChatFormat> format;
+    if (applies_template(tokenizer)) {
+        ModelFormat f = NIBBLE_TRY(chat_template.format(tokenizer));
+        if (!f.warning.empty()) std::fprintf(stderr, "nibble: warning: %s\n", f.warning.c_str());
+        format = std::move(f.format);
+    } else if (!prompts.system.empty()) {
+        return Error{ErrorCode::invalid_argument, "--system", "has no place in a raw prompt", "add --chat"};
     }
-    if (quiet) return finish;
-    if (isatty(STDOUT_FILENO)) std::fputc('\n', stdout), std::fflush(stdout);
-    const double to_first = std::chrono::duration<double>(first - start).count();
-    print_statistics(engine, engine.runner().allocated_bytes(), n_prompt, to_first, generated,
-                     seconds_since(first), to_first, load, *params.seed);
-    if (finish == Finish::context)
+    for (const Conversation& c : conversations) {
+        Request r;
+        RunAnswer answer;
+        r.stop = stop;
+        if (format) {
+            const RenderedPrompt rendered = NIBBLE_TRY(format->render(c));
+            r.prompt = format->encode(rendered);
+            r.stop.insert(r.stop.end(), format->stops().begin(), format->stops().end());
+            if (echo) answer.prompt = rendered.text();
+        } else {
+            EncodeOptions encode;
+            encode.parse_special = special;
+            r.prompt = tokenizer.encode(c.messages.back().content, encode);
+            if (echo) answer.prompt = c.messages.back().content;
+        }
+        r.sampling = params;
+        r.max_tokens = n;
+        r.ignore_eos = ignore_eos;
+        r.logprobs = logprobs;
+        r.stream = output.answers().size();
+        answer.prompt_tokens = static_cast<int64_t>(r.prompt.size());
+        if (logprobs >= 0) answer.logprobs = nlohmann::ordered_json::array();
+        answer.start = answer.first = answer.end = Clock::now();
+        answer.id = NIBBLE_TRY(engine.submit(std::move(r)));
+        output.add(std::move(answer));
+    }
+    return {};
+}
+
+// True when it was interrupted.
+Result<bool> RunCommand::generate(Engine& engine, RunOutput& output) const {
+    bool cancelled = false;
+    while (!engine.idle()) {
+        if (interrupted && !std::exchange(cancelled, true))
+            for (const RunAnswer& a : output.answers()) engine.cancel(a.id);
+        const StepReport report = NIBBLE_TRY(engine.step());
+        for (const Event& e : report.events) output.take(e);
+        NIBBLE_TRY(output.flush());
+    }
+    NIBBLE_TRY(output.finish());
+    return cancelled;
+}
+
+void RunCommand::print_statistics(const Engine& engine, const RunOutput& output, size_t allocated,
+                                  double load, double wall, const SamplerParams& params) const {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    const auto rate = [](int64_t count, double s) {
+        return count > 0 && s > 0 ? static_cast<double>(count) / s : 0.0;
+    };
+    const RunAnswer& a = output.answers().front();
+    int64_t prompt = 0, generated = 0, full = 0;
+    for (const RunAnswer& x : output.answers()) {
+        prompt += x.prompt_tokens;
+        generated += static_cast<int64_t>(x.tokens.size());
+        full += x.finish == Finish::context;
+    }
+    const bool one = output.answers().size() == 1;
+    std::fprintf(
+        stderr,
+        "prompt %lld tokens, %.1f tokens/s | generated %lld tokens, %.1f tokens/s | first token %.1f "
+        "ms, load %.1f ms | cache and activations %.1f MiB, peak memory %.1f MiB | seed %s\n",
+        static_cast<long long>(prompt), one ? rate(prompt, a.prompt_seconds()) : rate(prompt, wall),
+        static_cast<long long>(generated),
+        one ? rate(generated - 1, a.decode_seconds()) : rate(generated, wall), a.prompt_seconds() * 1e3,
+        load * 1e3, static_cast<double>(allocated) / (1 << 20), static_cast<double>(usage.ru_maxrss) / 1024,
+        cat(*params.seed).c_str());
+    if (full)
         std::fprintf(stderr, "nibble: the context of %d tokens is full (give a larger --ctx)\n",
                      engine.ctx());
-    return finish;
 }
 
 Result<int> RunCommand::operator()() const {
     if (n < -1)
         return Error{ErrorCode::invalid_argument, "-n", cat(n, " is not a number of tokens"),
                      "give 0 or more"};
+    if ((chat && raw) || (json && jsonl))
+        return Error{ErrorCode::invalid_argument, chat && raw ? "--raw" : "--jsonl",
+                     cat("excludes ", chat && raw ? "--chat" : "--json"), ""};
     const SamplerParams params = NIBBLE_TRY(sampling.params());
     for (const std::string& warning : conflicts(params))
         std::fprintf(stderr, "nibble: warning: %s\n", warning.c_str());
-    const EngineConfig config = NIBBLE_TRY(options.config());
-    const std::string text = NIBBLE_TRY(prompt.read());
+    EngineConfig config = NIBBLE_TRY(options.config());
+    const std::vector<Conversation> conversations = NIBBLE_TRY(prompts.read());
+    config.runner.max_sequences =
+        static_cast<int32_t>(std::min(conversations.size(), static_cast<size_t>(parallel)));
     const Clock::time_point start = Clock::now();
     const auto backends = NIBBLE_TRY(options.backends());
     const auto list = pointers(backends);
-    Engine engine = NIBBLE_TRY(Engine::load(NIBBLE_TRY(model.path()), config, list));
-    const double load = seconds_since(start);
+    const auto path = NIBBLE_TRY(model.path());
+    Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
+    const double load = std::chrono::duration<double>(Clock::now() - start).count();
     for (const std::string& note : engine.runner().model().notes)
         std::fprintf(stderr, "nibble: note: %s\n", note.c_str());
 
-    Request request;
-    EncodeOptions encode;
-    encode.parse_special = special;
-    request.prompt = engine.tokenizer().encode(text, encode);
-    request.sampling = params;
-    request.max_tokens = n;
-    request.stop = stop;
-    request.ignore_eos = ignore_eos;
+    nlohmann::ordered_json parameters = {{"model", path.string()}, {"n", n}, {"ctx", engine.ctx()}};
+    parameters.update(to_json(params));
+    const RunFormat format = json ? RunFormat::json : jsonl ? RunFormat::jsonl : RunFormat::text;
+    RunOutput output(format, engine.tokenizer(), std::move(parameters), load);
     std::signal(SIGINT, [](int) { interrupted = 1; });
-    const Finish finish = NIBBLE_TRY(generate(engine, std::move(request), params, load));
-    return finish == Finish::cancelled ? exit_interrupted : exit_ok;
+    const Clock::time_point begin = Clock::now();
+    NIBBLE_TRY(submit_all(engine, conversations, params, output));
+    const bool cancelled = NIBBLE_TRY(generate(engine, output));
+    const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (format == RunFormat::text && isatty(STDOUT_FILENO)) std::fputc('\n', stdout), std::fflush(stdout);
+    if (!quiet) print_statistics(engine, output, engine.runner().allocated_bytes(), load, wall, params);
+    return cancelled ? exit_interrupted : exit_ok;
+}
+
+void add_output(CLI::App& app, RunCommand& c) {
+    const std::string group = "Output";
+    app.add_flag("--json", c.json, "one JSON object: text, tokens, finish, timings, parameters")
+        ->group(group);
+    app.add_flag("--jsonl", c.jsonl, "one line of JSON per event")->group(group);
+    app.add_option("--logprobs", c.logprobs, "in JSON: log-probabilities, with N alternatives per token")
+        ->check(CLI::Range(0, 1000))
+        ->group(group);
+    app.add_flag("--echo", c.echo, "the prompt before the answer, as the model sees it")->group(group);
+    app.add_flag("-q,--quiet", c.quiet, "no statistics on stderr")->group(group);
 }
 
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<RunCommand>();
     c->model.add(app);
-    c->prompt.add(app);
+    c->prompts.add(app);
+    app.add_flag("--chat", c->chat, "apply the chat template (default where the model has one)");
+    app.add_flag("--raw", c->raw, "continue the prompt as it is, without a template");
+    c->chat_template.add(app);
     app.add_option("-n,--n-predict", c->n,
                    "tokens to generate (default: until the text or the context ends)");
     app.add_option("--stop", c->stop, "end before this text; may be repeated")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->allow_extra_args(false);
-    app.add_flag("--raw", c->raw, "no chat template (the default)");
-    app.add_flag("--special", c->special, "special tokens in the prompt are parsed, not taken as text");
+    app.add_flag("--special", c->special,
+                 "control tokens in the prompt are parsed, not taken as text; implies --raw");
     app.add_flag("--ignore-eos", c->ignore_eos, "never end the turn: tokens that would are not chosen");
-    app.add_flag("-q,--quiet", c->quiet, "no statistics on stderr");
+    app.add_option("--parallel", c->parallel, "prompts of --prompts that run at once")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    add_output(app, *c);
     c->options.add(app);
     c->sampling.add(app);
     app.footer(
-        "Examples:\n  nibble run -p \"Once upon a time\" -n 100\n  echo \"The King said\" | nibble run "
-        "--temp 0 -q");
+        "Examples:\n  nibble run --raw -p \"Once upon a time\" -n 100\n  cat report.txt | nibble run -p "
+        "\"Summarise:\" --json");
     return [c] { return (*c)(); };
 }
 
 }  // namespace
 
 extern const Command run_command;
-const Command run_command{"run", "Continue a prompt", setup};
+const Command run_command{"run", "Answer or continue a prompt, once", setup};
 
 }  // namespace nibble

@@ -7,11 +7,9 @@
 
 #include "ggml/base/mapped_file.h"
 #include "src/model/vocab_file.h"
-#include "src/text/jinja/chat_template.h"
-#include "tools/options.h"
+#include "tools/template_option.h"
 
 namespace nibble {
-namespace fs = std::filesystem;
 namespace {
 
 struct TemplateCommand {
@@ -20,24 +18,6 @@ struct TemplateCommand {
     Result<int> operator()() const;
     Result<ChatTemplate> load() const;
 };
-
-// A file, or the name of a template that comes with the program.
-Result<ChatTemplate> named_template(const std::string& name) {
-    std::error_code ec;
-    if (fs::is_regular_file(name, ec)) return ChatTemplate::parse(NIBBLE_TRY(read_text_file(name)), name);
-    const bool plain_name = name.find_first_of("/.") == std::string::npos;
-    std::string known;
-    for (const fs::path& folder : data_folders("prompts", NIBBLE_SOURCE_PROMPTS)) {
-        if (!fs::is_directory(folder, ec)) continue;
-        const fs::path file = folder / (name + ".jinja");
-        if (plain_name && fs::is_regular_file(file, ec))
-            return ChatTemplate::parse(NIBBLE_TRY(read_text_file(file)), name);
-        for (const auto& entry : fs::directory_iterator(folder, ec))
-            known += cat(known.empty() ? "" : ", ", entry.path().stem().string());
-    }
-    return Error{ErrorCode::not_found, "--template", cat("'", name, "' is neither a file nor a known name"),
-                 cat("known are ", known)};
-}
 
 Result<ChatTemplate> TemplateCommand::load() const {
     if (!name.empty()) return named_template(name);

@@ -108,21 +108,6 @@ Result<SamplerParams> SamplingOptions::params() const {
     return p;
 }
 
-void PromptOption::add(CLI::App& app) {
-    auto* p = app.add_option_function<std::string>(
-        "-p,--prompt", [this](const std::string& t) { text = t, has_text = true; }, "the prompt");
-    app.add_option("-f,--file", file, "read the prompt from a file")->excludes(p);
-}
-
-Result<std::string> PromptOption::read() const {
-    if (has_text) return text;
-    if (!file.empty()) return read_text_file(file);
-    if (::isatty(STDIN_FILENO))
-        return Error{ErrorCode::invalid_argument, "prompt", "is missing",
-                     "give -p TEXT, -f FILE or pipe it in"};
-    return read_text_file("/dev/stdin");
-}
-
 void WindowOptions::add(CLI::App& app) {
     app.add_option("-f,--file", file, "the text")->required();
     app.add_option("--windows", most, "at most this many windows of --ctx tokens")

@@ -43,14 +43,6 @@ struct SamplingOptions {
     Result<SamplerParams> params() const;  // a missing seed is drawn
 };
 
-// Prompt text from -p, -f or standard input.
-struct PromptOption {
-    std::string text, file;
-    bool has_text = false;
-    void add(CLI::App& app);
-    Result<std::string> read() const;
-};
-
 // A text in windows of --ctx tokens, all of whose logits are wanted: perplexity, calibration.
 struct WindowOptions {
     std::string file;

@@ -8,36 +8,14 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
-#include "tests/cli/process.h"
+#include "tests/cli/common.h"
 
 using namespace nibble;
+using namespace nibble::cli_test;
 namespace fs = std::filesystem;
 
 namespace {
-
-const fs::path root = NIBBLE_SOURCE_DIR;
-
-struct Scratch {
-    fs::path dir = fs::temp_directory_path() / cat("nibble-cli-", ::getpid());
-    Scratch() { fs::create_directories(dir); }
-    ~Scratch() { fs::remove_all(dir); }
-    std::string file(const std::string& name, const std::string& content) const {
-        std::ofstream(dir / name, std::ios::binary) << content;
-        return (dir / name).string();
-    }
-};
-
-// One clear line that names what is wrong, and the exit code.
-void check_refused(const ProcessResult& r, int code, std::string_view mentions) {
-    INFO("stderr: " << r.err);
-    CHECK(r.code == code);
-    CHECK(r.out.empty());
-    CHECK(r.err.starts_with("nibble: "));
-    CHECK(std::ranges::count(r.err, '\n') == 1);
-    CHECK(r.err.find(mentions) != std::string::npos);
-}
 
 const std::string checkpoint = (root / "models/fairytale").string();
 
@@ -78,7 +56,7 @@ TEST_CASE("run: the golden greedy text from -p, -f and stdin, from the folder an
 TEST_CASE("run: a seed reproduces a text with any number of threads and any chunk size") {
     const auto text = [](std::vector<std::string> more) {
         std::vector<std::string> args = {
-            "run", "-p", "The King said to his daughter, who was", "-n", "60", "-q", "--seed", "7"};
+            "run", "--raw", "-p", "The King said to his daughter, who was", "-n", "60", "-q", "--seed", "7"};
         args.insert(args.end(), more.begin(), more.end());
         const ProcessResult r = nibble_cli(args);
         CHECK(r.code == 0);
@@ -93,8 +71,8 @@ TEST_CASE("run: a seed reproduces a text with any number of threads and any chun
 }
 
 TEST_CASE("run: stop strings, length, full context") {
-    const std::vector<std::string> greedy = {"run",    "-q", "-p", "Once upon a time",
-                                             "--temp", "0",  "-n", "30"};
+    const std::vector<std::string> greedy = {"run",    "--raw", "-q", "-p", "Once upon a time",
+                                             "--temp", "0",     "-n", "30"};
     const std::string full = nibble_cli(greedy).out;
     REQUIRE(full.size() > 20);
     const std::string stop = full.substr(10, 4);
@@ -103,7 +81,7 @@ TEST_CASE("run: stop strings, length, full context") {
     CHECK(nibble_cli(args).out == full.substr(0, full.find(stop)));
 
     const ProcessResult context =
-        nibble_cli({"run", "-p", "Once upon a time", "--ctx", "12", "--ignore-eos"});
+        nibble_cli({"run", "--raw", "-p", "Once upon a time", "--ctx", "12", "--ignore-eos"});
     CHECK(context.code == 0);
     CHECK(context.err.find("context of 12 tokens is full") != std::string::npos);
     CHECK(nibble_cli({"run", "-p", "x", "-n", "0", "-q"}).out.empty());

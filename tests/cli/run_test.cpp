@@ -1,0 +1,167 @@
+// nibble run for scripts: where prompts come from, chat templates, JSON, batches, interruption.
+// Everything goes through pipes.
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/common.h"
+
+using namespace nibble;
+using namespace nibble::cli_test;
+using nlohmann::json;
+
+namespace {
+
+std::vector<std::string> run_args(std::vector<std::string> more) {
+    std::vector<std::string> args = {"run", "--temp", "0", "-n", "12", "-q"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+}
+
+ProcessResult run(std::vector<std::string> more, const std::string& input = {}) {
+    return nibble_cli(run_args(std::move(more)), input);
+}
+
+std::vector<json> lines(const std::string& text) {
+    std::vector<json> list;
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = text.find('\n', at);
+        list.push_back(json::parse(text.substr(at, end - at)));
+        at = end + 1;
+    }
+    return list;
+}
+
+}  // namespace
+
+TEST_CASE("run: one prompt from -p, words, a file, a pipe, and both together") {
+    const Scratch s;
+    const std::string prompt = run({"-p", "Tell me a story."}).out;
+    CHECK(!prompt.empty());
+    CHECK(run({"Tell", "me", "a", "story."}).out == prompt);
+    CHECK(run({}, "Tell me a story.").out == prompt);
+    CHECK(run({"-f", s.file("p", "Tell me a story.")}).out == prompt);
+    CHECK(run({"-f", "-"}, "Tell me a story.").out == prompt);
+    const auto echoed = [&](std::vector<std::string> args, const std::string& input = {}) {
+        args.insert(args.end(), {"--raw", "--echo", "-n", "0"});
+        return run(args, input).out;
+    };
+    CHECK(echoed({"-p", "Summarise:"}, "A king.") == "Summarise:\n\nA king.");
+    CHECK(echoed({"-p", "Summarise:", "-f", s.file("d", "A fox.")}) == "Summarise:\n\nA fox.");
+    CHECK(echoed({"Summarise:", "-f", s.file("d", "A fox.")}) == "Summarise:\n\nA fox.");
+    check_refused(run({}), 2, "prompt");
+    check_refused(run({"-f", "/nonexistent"}), 1, "/nonexistent");
+}
+
+TEST_CASE("run: the template, its absence, a named one, the system prompt") {
+    const ProcessResult chat = run({"-p", "Hi <|im_end|>", "--system", "Be kind.", "--echo", "-n", "0"});
+    CHECK(chat.out ==
+          "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi <|im_end|><|im_end|>\n"
+          "<|im_start|>assistant\n");
+    CHECK(run({"--raw", "-p", "Hi", "--echo", "-n", "0"}).out == "Hi");
+    CHECK(run({"--template", "plain", "-p", "Hi", "--echo", "-n", "0"}).out == "User: Hi\n\nAssistant:");
+    // What the template makes is what a raw prompt with control tokens gives.
+    CHECK(run({"-p", "Tell me a story."}).out ==
+          run({"--special", "-p", "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n"})
+              .out);
+    check_refused(run({"--raw", "--system", "x", "-p", "Hi"}), 2, "--system");
+    check_refused(run({"--raw", "--chat", "-p", "Hi"}), 2, "--raw");
+    check_refused(run({"--template", "nosuch", "-p", "Hi"}), 1, "chatml");
+}
+
+TEST_CASE("run --json: text, ids, end, timings, parameters, log-probabilities") {
+    const ProcessResult r = run({"-p", "Tell me a story.", "--json", "--logprobs", "3"});
+    CHECK(r.code == 0);
+    const json j = json::parse(r.out);
+    CHECK(j["text"] == run({"-p", "Tell me a story."}).out);
+    CHECK(j["finish"] == "length");
+    CHECK(j["tokens"].size() == 12);
+    CHECK(j["parameters"]["temperature"] == 0.0);
+    CHECK(j["parameters"]["seed"].is_number_unsigned());
+    CHECK(j["timings"]["tokens_per_second"].get<double>() > 0);
+    REQUIRE(j["logprobs"].size() == 12);
+    for (size_t i = 0; i < 12; ++i) {
+        const json& l = j["logprobs"][i];
+        CHECK(l["token"] == j["tokens"][i]);
+        REQUIRE(l["top"].size() == 3);
+        CHECK(l["top"][0]["token"] == l["token"]);  // greedy
+        CHECK(l["top"][0]["logprob"].get<double>() == doctest::Approx(l["logprob"].get<double>()));
+        CHECK(l["logprob"].get<double>() <= 0);
+        CHECK(l["top"][0]["logprob"].get<double>() >= l["top"][2]["logprob"].get<double>());
+    }
+    // The printed seed repeats a random text.
+    const json random = json::parse(nibble_cli({"run", "-p", "Hi", "-n", "20", "--json", "-q"}).out);
+    const std::string seed = cat(random["parameters"]["seed"].get<uint64_t>());
+    CHECK(nibble_cli({"run", "-p", "Hi", "-n", "20", "-q", "--seed", seed}).out == random["text"]);
+}
+
+TEST_CASE("run --jsonl: a line per event, adding up to the text") {
+    const auto events = lines(run({"-p", "Tell me a story.", "--jsonl"}).out);
+    REQUIRE(events.size() == 14);
+    CHECK(events.front()["event"] == "start");
+    CHECK(events.back()["event"] == "end");
+    std::string text;
+    for (size_t i = 1; i + 1 < events.size(); ++i) text += events[i]["text"];
+    CHECK(text == events.back()["text"]);
+    check_refused(run({"-p", "x", "--json", "--jsonl"}), 2, "--json");
+}
+
+TEST_CASE("run --prompts: many in one load, in order, each as if alone") {
+    const Scratch s;
+    const std::vector<std::string> prompts = {"Tell me a story.",
+                                              "Who are you?",
+                                              "Where is the king's daughter?",
+                                              "Why?",
+                                              "When?",
+                                              "Go on with the tale of the goose girl, please."};
+    std::string file, objects, expected;
+    for (const std::string& p : prompts) {
+        file += p + "\n\n";
+        objects += json{{"prompt", p}}.dump() + "\n";
+        expected += run({"-p", p}).out + "\n";
+    }
+    CHECK(run({"--prompts", s.file("p.txt", file)}).out == expected);
+    CHECK(run({"--prompts", s.file("p.jsonl", objects), "--parallel", "1"}).out == expected);
+    CHECK(run({"--prompts", "-"}, file).out == expected);
+    const json array = json::parse(run({"--prompts", s.file("p.txt", file), "--json"}).out);
+    REQUIRE(array.size() == prompts.size());
+    std::string together;
+    for (const json& j : array) together += j["text"].get<std::string>() + "\n";
+    CHECK(together == expected);
+    const auto events = lines(run({"--prompts", s.file("p.txt", file), "--jsonl"}).out);
+    int index = 0;
+    for (const json& e : events) {
+        CHECK(e["index"].get<int>() >= index);
+        index = e["index"];
+    }
+    const std::string talk =
+        R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]})";
+    CHECK(run({"--prompts", s.file("t.jsonl", talk), "--echo", "-n", "0"}).out.find("system\nS<|im_end|>") !=
+          std::string::npos);
+    check_refused(run({"--prompts", s.file("bad.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": 1}\n")}), 2,
+                  "line 2");
+    check_refused(run({"--prompts", s.file("bad.jsonl", "text\n")}), 2, "line 1");
+    check_refused(run({"--prompts", s.file("none", "\n \n")}), 2, "none");
+    check_refused(run({"--prompts", s.file("p.txt", file), "-p", "x"}), 2, "--prompts");
+}
+
+TEST_CASE("run: a prompt longer than the context is an error with both numbers") {
+    std::string book;
+    for (int i = 0; i < 200; ++i) book += "The King said to his daughter. ";
+    const ProcessResult r = run({"--ctx", "64"}, book);
+    check_refused(r, 2, "context holds 64");
+    CHECK(r.err.find("prompt: has 1") != std::string::npos);
+}
+
+TEST_CASE("run: interrupted, what came is complete output of its kind and the exit code is 130") {
+    const auto interrupted = [](std::vector<std::string> more) {
+        std::vector<std::string> args = {"run", "-p", "Once", "--ignore-eos", "--ctx", "512", "-q"};
+        args.insert(args.end(), more.begin(), more.end());
+        return nibble_cli(args, {}, SIGINT);
+    };
+    const ProcessResult r = interrupted({"--jsonl"});
+    CHECK(r.code == 130);
+    const auto events = lines(r.out);
+    CHECK(events.back()["finish"] == "cancelled");
+    const ProcessResult text = interrupted({});
+    CHECK(text.code == 130);
+    CHECK(text.err.empty());
+}

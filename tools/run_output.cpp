@@ -1,0 +1,131 @@
+// Each answer collects its own output; only the one that is next in order reaches stdout.
+// Text that is not UTF-8 appears as U+FFFD in JSON.
+#include "tools/run_output.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <type_traits>
+
+#include "ggml/base/cat.h"
+
+namespace nibble {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string dump(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+double rate(int64_t n, double seconds) { return n > 0 && seconds > 0 ? static_cast<double>(n) / seconds : 0; }
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const SamplerParams& params) {
+    Json j = Json::object();
+    for (const Param& p : param_table())
+        std::visit(
+            [&](auto field) {
+                const auto& value = params.*field;
+                using T = std::decay_t<decltype(value)>;
+                Json& to = j[std::string(p.key)];
+                if constexpr (std::is_same_v<T, std::optional<uint64_t>>)
+                    to = value ? Json(*value) : Json();
+                else if constexpr (std::is_same_v<T, std::vector<LogitBias>>)
+                    to = get(params, p);
+                else
+                    to = value;
+            },
+            p.field);
+    return j;
+}
+
+size_t RunOutput::add(RunAnswer answer) {
+    std::string& pending = pending_.emplace_back();
+    if (format_ == RunFormat::text) pending = answer.prompt;
+    if (format_ == RunFormat::jsonl)
+        pending =
+            dump({{"event", "start"}, {"index", answers_.size()}, {"prompt_tokens", answer.prompt_tokens}}) +
+            "\n";
+    answers_.push_back(std::move(answer));
+    return answers_.size() - 1;
+}
+
+void RunOutput::take(const Event& e) {
+    const auto it = std::ranges::find(answers_, e.request, &RunAnswer::id);
+    if (it == answers_.end()) return;
+    const auto index = static_cast<size_t>(it - answers_.begin());
+    RunAnswer& a = *it;
+    a.end = RunAnswer::Clock::now();
+    Json one;
+    if (e.token >= 0) {
+        if (a.tokens.empty()) a.first = a.end;
+        a.tokens.push_back(e.token);
+        if (!a.logprobs.is_null()) {
+            one = {{"token", e.token}, {"text", tokenizer_->piece(e.token)}, {"logprob", e.logprob}};
+            one["top"] = Json::array();
+            for (const TokenLogprob& t : e.top)
+                one["top"].push_back(
+                    {{"token", t.token}, {"text", tokenizer_->piece(t.token)}, {"logprob", t.logprob}});
+            a.logprobs.push_back(one);
+        }
+    }
+    a.text += e.text;
+    a.finish = e.finish;
+    if (a.finish != Finish::none && a.tokens.empty()) a.first = a.end;
+    if (format_ == RunFormat::text) show(index, e.text);
+    if (format_ == RunFormat::jsonl && e.token >= 0) {
+        Json line = {{"event", "token"}, {"index", index}, {"token", e.token}, {"text", e.text}};
+        if (!one.is_null()) line["logprob"] = e.logprob, line["top"] = one["top"];
+        show(index, dump(line) + "\n");
+    }
+    if (a.finish == Finish::none) return;
+    if (format_ == RunFormat::text && answers_.size() > 1) show(index, "\n");
+    if (format_ == RunFormat::json) show(index, dump(result(index)));
+    if (format_ == RunFormat::jsonl) {
+        Json line = {{"event", "end"}, {"index", index}};
+        line.update(result(index));
+        show(index, dump(line) + "\n");
+    }
+}
+
+void RunOutput::show(size_t index, const std::string& text) { pending_[index] += text; }
+
+nlohmann::ordered_json RunOutput::result(size_t index) const {
+    const RunAnswer& a = answers_[index];
+    const auto n = static_cast<int64_t>(a.tokens.size());
+    Json j = {{"text", a.prompt + a.text},
+              {"tokens", a.tokens},
+              {"finish", name(a.finish)},
+              {"prompt_tokens", a.prompt_tokens}};
+    if (!a.logprobs.is_null()) j["logprobs"] = a.logprobs;
+    j["timings"] = {{"load_ms", load_ * 1e3},
+                    {"prompt_ms", a.prompt_seconds() * 1e3},
+                    {"generation_ms", a.decode_seconds() * 1e3},
+                    {"prompt_tokens_per_second", rate(a.prompt_tokens, a.prompt_seconds())},
+                    {"tokens_per_second", rate(n - 1, a.decode_seconds())}};
+    j["parameters"] = parameters_;
+    return j;
+}
+
+Result<void> RunOutput::flush() {
+    while (current_ < answers_.size()) {
+        std::string& text = pending_[current_];
+        const bool ended = answers_[current_].finish != Finish::none;
+        if (format_ == RunFormat::json && ended && answers_.size() > 1)
+            text = (current_ == 0 ? "[\n" : ",\n") + text;
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        text.clear();
+        if (!ended) break;
+        ++current_;
+    }
+    if (std::fflush(stdout) != 0) return Error{ErrorCode::io, "stdout", "cannot be written", ""};
+    return {};
+}
+
+Result<void> RunOutput::finish() {
+    NIBBLE_TRY(flush());
+    if (format_ == RunFormat::json) std::fputs(answers_.size() > 1 ? "\n]\n" : "\n", stdout);
+    if (std::fflush(stdout) != 0) return Error{ErrorCode::io, "stdout", "cannot be written", ""};
+    return {};
+}
+
+}  // namespace nibble

@@ -1,0 +1,65 @@
+// What `nibble run` writes: the text as it comes, one JSON object, or a line of JSON per event.
+// Answers of a batch come out in the order of their prompts, whatever the order in which they end.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "src/engine/request.h"
+#include "src/text/tokenizer.h"
+
+namespace nibble {
+
+enum class RunFormat : uint8_t { text, json, jsonl };
+
+// One answer: what came so far, and when.
+struct RunAnswer {
+    using Clock = std::chrono::steady_clock;
+    RequestId id = 0;
+    std::string prompt;  // shown first with --echo
+    int64_t prompt_tokens = 0;
+    std::string text;
+    std::vector<Token> tokens;
+    nlohmann::ordered_json logprobs;  // null unless asked for
+    Finish finish = Finish::none;
+    Clock::time_point start, first, end;
+
+    double prompt_seconds() const { return std::chrono::duration<double>(first - start).count(); }
+    double decode_seconds() const { return std::chrono::duration<double>(end - first).count(); }
+};
+
+class RunOutput {
+  public:
+    // `parameters` and `load_seconds` become part of every JSON object.
+    RunOutput(RunFormat format, const Tokenizer& tokenizer, nlohmann::ordered_json parameters,
+              double load_seconds)
+        : format_(format), tokenizer_(&tokenizer), parameters_(std::move(parameters)), load_(load_seconds) {}
+
+    size_t add(RunAnswer answer);  // in the order of the prompts
+    void take(const Event& event);
+    // Writes what is next in order. Errors: stdout cannot be written.
+    Result<void> flush();
+    Result<void> finish();  // after the last event: closes the array of --json
+    const std::vector<RunAnswer>& answers() const { return answers_; }
+
+  private:
+    void show(size_t index, const std::string& text);
+    nlohmann::ordered_json result(size_t index) const;
+
+    RunFormat format_;
+    const Tokenizer* tokenizer_;
+    nlohmann::ordered_json parameters_;
+    double load_;
+    std::vector<RunAnswer> answers_;
+    std::vector<std::string> pending_;  // per answer: not written yet
+    size_t current_ = 0;
+};
+
+// Values by key, numbers as numbers.
+nlohmann::ordered_json to_json(const SamplerParams& params);
+
+}  // namespace nibble

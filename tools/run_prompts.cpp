@@ -1,0 +1,104 @@
+// Prompts: instruction and document joined; or a file with one prompt a line, or one JSON object a line.
+// Standard input counts as a document when it is a pipe or a file; /dev/null and terminals do not.
+#include "tools/run_prompts.h"
+
+#include <sys/stat.h>
+
+#include "ggml/base/mapped_file.h"
+
+namespace nibble {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool is_piped(int fd) {
+    struct stat s {};
+    return ::fstat(fd, &s) == 0 && (S_ISFIFO(s.st_mode) || S_ISREG(s.st_mode) || S_ISSOCK(s.st_mode));
+}
+
+Error bad_line(const std::string& file, size_t line, std::string what) {
+    return {ErrorCode::invalid_argument, cat(file, " line ", line), std::move(what),
+            "write {\"prompt\": \"...\"} or {\"messages\": [...]}"};
+}
+
+// {"prompt": text, "system": text} or {"messages": [{"role", "content"}, ...]}.
+Result<Conversation> from_json(const std::string& file, size_t line, const Json& j, std::string system) {
+    const auto text = [](const Json& o, const char* key) -> const std::string* {
+        return o.is_object() && o.contains(key) && o[key].is_string() ? &o[key].get_ref<const std::string&>()
+                                                                      : nullptr;
+    };
+    Conversation c{std::move(system), {}};
+    if (const auto* s = text(j, "system")) c.system = *s;
+    if (const auto* p = text(j, "prompt")) c.messages.push_back({"user", *p});
+    if (j.is_object() && j.contains("messages") && j["messages"].is_array())
+        for (const Json& m : j["messages"]) {
+            const auto *role = text(m, "role"), *content = text(m, "content");
+            if (!role || !content) return bad_line(file, line, "has a message without role or content");
+            if (*role == "system")
+                c.system = *content;
+            else if (*role == "user" || *role == "assistant")
+                c.messages.push_back({*role, *content});
+            else
+                return bad_line(file, line, cat("has the role '", role->substr(0, 40), "'"));
+        }
+    if (c.messages.empty() || c.messages.back().role != "user") return bad_line(file, line, "has no prompt");
+    return c;
+}
+
+}  // namespace
+
+void PromptSource::add(CLI::App& app) {
+    app.add_option("words", words, "the prompt")->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app.add_option("-p,--prompt", prompt, "the prompt; a file or piped text is added to it");
+    app.add_option("-f,--file", file, "read the prompt from a file; - is stdin");
+    app.add_option("--prompts", prompts, "answer every line of a file (text, or JSON objects)");
+    app.add_option("--system", system, "the system prompt of a chat");
+}
+
+Result<Conversation> PromptSource::one() const {
+    std::string text = prompt;
+    for (const std::string& w : words) text += cat(text.empty() ? "" : " ", w);
+    std::string document;
+    if (!file.empty() && file != "-")
+        document = NIBBLE_TRY(read_text_file(file));
+    else if (file == "-" || is_piped(STDIN_FILENO))
+        document = NIBBLE_TRY(read_text_file("/dev/stdin"));
+    if (!text.empty() && !document.empty()) text += "\n\n";
+    text += document;
+    if (text.empty())
+        return Error{ErrorCode::invalid_argument, "prompt", "is missing",
+                     "give -p TEXT, -f FILE or pipe it in"};
+    return Conversation{system, {{"user", text}}};
+}
+
+Result<std::vector<Conversation>> PromptSource::many() const {
+    if (!prompt.empty() || !words.empty() || !file.empty())
+        return Error{ErrorCode::invalid_argument, "--prompts", "excludes -p, -f and a prompt", ""};
+    const std::string text = NIBBLE_TRY(read_text_file(prompts == "-" ? "/dev/stdin" : prompts));
+    std::vector<Conversation> list;
+    size_t number = 0;
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = std::min(text.find('\n', at), text.size());
+        std::string line = text.substr(at, end - at);
+        at = end + 1;
+        ++number;
+        if (line.ends_with('\r')) line.pop_back();
+        if (line.find_first_not_of(" \t") == std::string::npos) continue;
+        const Json j = line.starts_with('{') ? Json::parse(line, nullptr, false) : Json();
+        if (j.is_object())
+            list.push_back(NIBBLE_TRY(from_json(prompts, number, j, system)));
+        else if (prompts.ends_with(".jsonl"))
+            return bad_line(prompts, number, "is not a JSON object");
+        else
+            list.push_back({system, {{"user", line}}});
+    }
+    if (list.empty()) return Error{ErrorCode::invalid_argument, prompts, "holds no prompt", ""};
+    return list;
+}
+
+Result<std::vector<Conversation>> PromptSource::read() const {
+    if (!prompts.empty()) return many();
+    return std::vector<Conversation>{NIBBLE_TRY(one())};
+}
+
+}  // namespace nibble

@@ -1,0 +1,74 @@
+// Named templates lie in prompts/, beside the program or in the source tree.
+// The fallback for a model without a template is guessed from the control tokens that it has.
+#include "tools/template_option.h"
+
+#include <algorithm>
+
+#include "ggml/base/mapped_file.h"
+
+namespace nibble {
+namespace fs = std::filesystem;
+namespace {
+
+struct Sign {
+    std::string_view token, fallback;
+};
+constexpr Sign signs[] = {{"<|im_start|>", "chatml"},
+                          {"<|start_header_id|>", "llama3"},
+                          {"<start_of_turn>", "gemma"},
+                          {"<|assistant|>", "phi"},
+                          {"[INST]", "mistral"}};
+
+std::string fallback_name(const Tokenizer& tokenizer) {
+    for (const Sign& s : signs)
+        if (const auto id = tokenizer.find(s.token); id && tokenizer.is_control(*id))
+            return std::string(s.fallback);
+    return "plain";
+}
+
+}  // namespace
+
+std::vector<std::string> template_names() {
+    std::vector<std::string> names;
+    std::error_code ec;
+    for (const fs::path& folder : data_folders("prompts", NIBBLE_SOURCE_PROMPTS))
+        for (const auto& entry : fs::directory_iterator(folder, ec)) {
+            const std::string name = entry.path().stem().string();
+            if (entry.path().extension() == ".jinja" && std::ranges::find(names, name) == names.end())
+                names.push_back(name);
+        }
+    std::ranges::sort(names);
+    return names;
+}
+
+Result<ChatTemplate> named_template(const std::string& name) {
+    std::error_code ec;
+    if (fs::is_regular_file(name, ec)) return ChatTemplate::parse(NIBBLE_TRY(read_text_file(name)), name);
+    if (name.find_first_of("/.") == std::string::npos)
+        for (const fs::path& folder : data_folders("prompts", NIBBLE_SOURCE_PROMPTS))
+            if (const fs::path file = folder / (name + ".jinja"); fs::is_regular_file(file, ec))
+                return ChatTemplate::parse(NIBBLE_TRY(read_text_file(file)), name);
+    std::string known;
+    for (const std::string& n : template_names()) known += cat(known.empty() ? "" : ", ", n);
+    return Error{ErrorCode::not_found, "--template", cat("'", name, "' is neither a file nor a known name"),
+                 cat("known are ", known)};
+}
+
+void TemplateOption::add(CLI::App& app) {
+    app.add_option("--template", given,
+                   "chat template: a file, or chatml, llama3, mistral, gemma, phi, alpaca, vicuna, plain "
+                   "(default: the model's)");
+}
+
+Result<ModelFormat> TemplateOption::format(const Tokenizer& tokenizer) const {
+    const auto& own = tokenizer.vocab().chat_template;
+    if (!given.empty()) return ModelFormat{{tokenizer, NIBBLE_TRY(named_template(given)), false}, ""};
+    if (own)
+        return ModelFormat{{tokenizer, NIBBLE_TRY(ChatTemplate::parse(*own, "chat template")), true}, ""};
+    const std::string name = fallback_name(tokenizer);
+    return ModelFormat{
+        {tokenizer, NIBBLE_TRY(named_template(name)), false},
+        cat("the model carries no chat template; '", name, "' is used (choose with --template)")};
+}
+
+}  // namespace nibble

@@ -1,0 +1,26 @@
+// `--template`, and the chat format that a model gets: its own template, the one asked for, or a named
+// fallback with a warning.
+#pragma once
+
+#include "src/chat/format.h"
+#include "tools/options.h"
+
+namespace nibble {
+
+// A file, or the name of a template that comes with the program.
+Result<ChatTemplate> named_template(const std::string& name);
+std::vector<std::string> template_names();
+
+struct ModelFormat {
+    ChatFormat format;
+    std::string warning;  // empty: nothing to say
+};
+
+struct TemplateOption {
+    std::string given;
+    void add(CLI::App& app);
+    // The tokenizer must outlive the format.
+    Result<ModelFormat> format(const Tokenizer& tokenizer) const;
+};
+
+}  // namespace nibble
