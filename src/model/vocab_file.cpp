@@ -38,6 +38,9 @@ constexpr ListKey list_keys[] = {{"strip_left", &Vocab::strip_left}, {"strip_rig
 // Kinds whose words are looked up whole before any merge, unless the file says otherwise.
 bool kind_ignores_merges(std::string_view pre) { return pre == "llama-bpe" || pre == "tekken"; }
 
+// Kinds whose tokenizers compose text first (NFC).
+bool kind_composes(std::string_view pre) { return pre == "qwen2"; }
+
 std::vector<std::string> strings(std::span<const std::string_view> views) {
     return {views.begin(), views.end()};
 }
@@ -81,6 +84,7 @@ Result<Vocab> from_gguf(const TensorFile& file) {
     for (const IdKey& k : id_keys)
         if (const auto id = m.u32(key(k.key))) v.*k.field = static_cast<Token>(*id);
     v.ignore_merges = m.boolean(cat(own, "ignore_merges")).value_or(kind_ignores_merges(v.pre));
+    v.nfc = m.boolean(cat(own, "nfc")).value_or(kind_composes(v.pre));
     v.prefix_first_only = m.boolean(cat(own, "prefix_first_only")).value_or(false);
     if (const auto regexes = m.strings(cat(own, "split_regexes"))) v.split_regexes = strings(*regexes);
     for (const ListKey& k : list_keys)
@@ -133,6 +137,7 @@ void write_vocab(const Vocab& v, Metadata& out) {
         if (v.*k.field) set(k.key, static_cast<uint32_t>(*(v.*k.field)));
     for (const FlagKey& k : flag_keys) set(k.key, v.*k.field);
     if (v.ignore_merges != kind_ignores_merges(v.pre)) out.set(cat(own, "ignore_merges"), v.ignore_merges);
+    if (v.nfc != kind_composes(v.pre)) out.set(cat(own, "nfc"), v.nfc);
     if (v.prefix_first_only) out.set(cat(own, "prefix_first_only"), true);
     if (v.pre.empty() && !v.split_regexes.empty())
         out.set(cat(own, "split_regexes"), MetaArray(v.split_regexes));

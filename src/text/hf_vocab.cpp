@@ -181,10 +181,11 @@ class Reader {
     }
 
     Result<void> read_byte_level() {
-        // NFC changes only text that is not in composed form; models that ask for it were trained on both.
-        for (const Json* n : sequence(at(root_, "normalizer"), "normalizers"))
+        for (const Json* n : sequence(at(root_, "normalizer"), "normalizers")) {
             if (const std::string type = text(at(*n, "type")); type != "NFC")
                 return unsupported(cat("normalizer '", type, "'"));
+            v_.nfc = true;
+        }
         bool byte_level = false;
         for (const Json* p : sequence(at(root_, "pre_tokenizer"), "pretokenizers")) {
             if (byte_level) return unsupported("a pre-tokenizer behind ByteLevel");

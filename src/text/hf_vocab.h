@@ -14,9 +14,8 @@ struct HfFiles {
     std::string tokenizer, tokenizer_config, generation_config, config;
 };
 
-// Byte-level BPE and BPE with byte fallback. The normalizer NFC is accepted and not applied: text stays as it
-// is. Gaps between ids become unused tokens. `where` opens error messages, usually the path of
-// tokenizer.json.
+// Byte-level BPE and BPE with byte fallback. Gaps between ids become unused tokens. `where` opens error
+// messages, usually the path of tokenizer.json.
 Result<Vocab> vocab_from_hf(const HfFiles& files, const std::string& where);
 
 }  // namespace nibble

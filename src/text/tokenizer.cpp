@@ -11,6 +11,7 @@
 
 #include "ggml/base/cat.h"
 #include "src/text/merge.h"
+#include "src/text/nfc.h"
 #include "src/text/special_tokens.h"
 #include "src/text/split.h"
 #include "src/text/utf8.h"
@@ -277,6 +278,8 @@ void Tokenizer::State::encode_spm(std::string_view raw, bool first, Scratch& scr
 
 void Tokenizer::State::encode_fragment(std::string_view text, bool first, Scratch& scratch,
                                        std::vector<Token>& out) const {
+    std::string normal;
+    if (vocab.nfc && !is_nfc(text)) text = normal = to_nfc(text);
     while (!text.empty()) {
         size_t n = std::min(text.size(), max_fragment);
         while (n < text.size() && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) ++n;

@@ -40,6 +40,7 @@ struct Vocab {
     bool prefix_first_only = false;  // no key: the space goes before the text, not after special tokens
     std::vector<Token> strip_left, strip_right;  // no key: special tokens that swallow the white space beside
     bool ignore_merges = false;                  // a word that is a token is taken whole, before any merge
+    bool nfc = false;                            // no key: text is composed first (nfc.h)
     bool remove_extra_whitespaces = false;       // remove_extra_whitespaces
     std::optional<std::string> chat_template;    // tokenizer.chat_template
 };
