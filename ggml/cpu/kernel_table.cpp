@@ -11,6 +11,7 @@ namespace nibble::cpu {
 extern const KernelTable scalar_table;
 #if defined(__x86_64__)
 extern const KernelTable avx2_table;
+extern const KernelTable avxvnni_table;
 extern const KernelTable avx512_table;
 extern const KernelTable avx512vnni_table;
 #endif
@@ -20,6 +21,7 @@ std::span<const KernelTable* const> compiled_tables() {
         &scalar_table,
 #if defined(__x86_64__)
         &avx2_table,
+        &avxvnni_table,
         &avx512_table,
         &avx512vnni_table,
 #endif
