@@ -43,6 +43,11 @@ void run_copy_pages(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t matmul_scratch(const Exec&, const OpArgs& shapes);
 
+void run_moe_route(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_moe_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+size_t moe_matmul_scratch(const Exec&, const OpArgs& shapes);
+void run_moe_sum(const Exec&, const OpArgs&, std::span<std::byte>);
+
 void run_attention(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t attention_scratch(const Exec&, const OpArgs& shapes);
 

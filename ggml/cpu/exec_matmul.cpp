@@ -5,21 +5,10 @@
 
 #include "ggml/base/checked.h"
 #include "ggml/cpu/exec.h"
+#include "ggml/cpu/int8_layout.h"
 
 namespace nibble::cpu {
 namespace {
-
-constexpr int64_t line = 64;
-
-struct Int8Layout {
-    int64_t blocks, halves, bytes;  // from the start; codes come first
-};
-
-Int8Layout int8_layout(int64_t rows, int64_t k) {
-    const int64_t n = rows * (k / int8_block), blocks = round_up(rows * k, line);
-    const int64_t halves = blocks + round_up(n * int64_t{sizeof(Int8Block)}, line);
-    return {blocks, halves, halves + round_up(n * int64_t{sizeof(Int8Halves)}, line)};
-}
 
 bool needs_int8(const Exec& exec, const OpArgs& a) {
     for (int32_t i = 0; i < a.params->as<MatmulParams>().n_weights; ++i)
@@ -55,7 +44,7 @@ size_t worker_scratch(const Exec& exec, const OpArgs& a) {
         bytes =
             std::max(bytes, exec.kernels->matmul_scratch(info(w.type), w.cols, w.layout == Layout::packed));
     }
-    return round_up(bytes, static_cast<size_t>(line));
+    return round_up(bytes, static_cast<size_t>(cache_line));
 }
 
 // The cut of one instruction: columns of each weight in steps, rows in steps.

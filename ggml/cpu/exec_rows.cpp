@@ -32,6 +32,12 @@ OpFunction op_function(const OpDef& op) {
             return run_take_rows;
         case Op::copy_pages:
             return run_copy_pages;
+        case Op::moe_route:
+            return run_moe_route;
+        case Op::moe_matmul:
+            return run_moe_matmul;
+        case Op::moe_sum:
+            return run_moe_sum;
         case Op::count_:
             break;
     }
@@ -44,6 +50,8 @@ size_t op_scratch_bytes(const Exec& exec, const OpDef& op, const OpArgs& shapes)
             return matmul_scratch(exec, shapes);
         case Op::attention:
             return attention_scratch(exec, shapes);
+        case Op::moe_matmul:
+            return moe_matmul_scratch(exec, shapes);
         default:
             return 0;
     }

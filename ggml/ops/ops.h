@@ -20,12 +20,15 @@ enum class Op : uint16_t {
     add,
     take_rows,
     copy_pages,
+    moe_route,
+    moe_matmul,
+    moe_sum,
     count_,
 };
 
 // The definitions, one per file; all_ops() is in the order of the enum.
 extern const OpDef embed_op, norm_op, matmul_op, rope_table_op, rope_store_op, attention_op, glu_op,
-    activate_op, add_op, take_rows_op, copy_pages_op;
+    activate_op, add_op, take_rows_op, copy_pages_op, moe_route_op, moe_matmul_op, moe_sum_op;
 std::span<const OpDef* const> all_ops();
 
 // ---- embed: out[t] = table[ids[t]] * scale -------------------------------------------------------------
@@ -155,5 +158,38 @@ struct CopyPagesParams {
     int32_t page_rows = 0;
 };
 void copy_pages(Builder& b, Ref cache, Ref pairs, CopyPagesParams p);
+
+// ---- moe_route: which experts a row uses, and how much each counts ----------------------------------------
+// logits f32 [T x E] -> routes f32 [T x 2 n_used]: first the numbers of the chosen experts (exact in f32),
+// then their weights. The largest logits are chosen, falling, the lower number first among equals. Weights
+// are their softmax over all experts, or with `normalize` over the chosen ones alone: the same as taking the
+// chosen ones of the former and dividing by their sum.
+inline constexpr int32_t max_experts = 1 << 16;
+struct MoeRouteParams {
+    int32_t n_used = 1;
+    bool normalize = true;
+};
+Ref moe_route(Builder& b, Ref logits, MoeRouteParams p);
+
+// ---- moe_matmul: each row times the matrices of its experts -----------------------------------------------
+// x f32 [T x K], or [T x n_used * K] with an input of its own for each chosen expert; routes from moe_route;
+// W_i [E*N x K], expert after expert, of any type with a codec; bias_i f32 [1 x E*N] -> f32 [T x n_weights *
+// n_used * N]: of weight i and the j-th expert, columns from (i * n_used + j) * N. Operands in order: x,
+// routes, W_0.., bias_0.. Row r of the result depends on row r of x and routes alone, to the last bit. An
+// expert that does not exist gives zeros. Weights may be packed only when an expert's rows are whole groups:
+// N a multiple of packed_expert_rows.
+inline constexpr int64_t packed_expert_rows = 64;
+struct MoeMatmulParams {
+    int32_t n_experts = 1;
+    int32_t n_used = 1;
+    int32_t n_weights = 1;  // filled in
+};
+Ref moe_matmul(Builder& b, std::span<const Ref> weights, Ref x, Ref routes, MoeMatmulParams p,
+               std::span<const Ref> biases = {});
+
+// ---- moe_sum: the experts' outputs, weighted, and the shared expert's -------------------------------------
+// y f32 [T x n_used * N], routes as above, shared f32 [T x N], gate f32 [T x 1], both optional -> f32 [T x N]
+// = sum over j of weight_j * y_j (+ shared, times sigmoid(gate) where there is one).
+Ref moe_sum(Builder& b, Ref y, Ref routes, Ref shared = {}, Ref gate = {});
 
 }  // namespace nibble

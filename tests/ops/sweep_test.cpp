@@ -88,19 +88,21 @@ TEST_CASE("results do not depend on the number of threads, to the last bit") {
 TEST_CASE("each row of a batch is bit-equal to the row alone") {
     for (const TestBackend& tested : test_backends()) {
         INFO("backend " << tested.name);
-        for (const OpDef* op : {&matmul_op, &norm_op, &glu_op})
+        for (const OpDef* op : {&matmul_op, &norm_op, &glu_op, &moe_route_op, &moe_matmul_op, &moe_sum_op})
             for (const OpCase& c : op->cases()) {
                 INFO(c.label);
                 CaseRun batch(c, *tested.backend, seed), alone(c, *tested.backend, seed);
                 REQUIRE(batch.run() == "");
-                const BoundInstr whole = alone.bound()[0];
-                for (int64_t r = 0; r < c.shape.tokens; ++r) {
-                    BoundInstr b = whole;
-                    for (size_t i = 0; i < b.in.size(); ++i)
-                        b.in_dims[i] = i < 2 || op == &norm_op ? RowDim::tokens : RowDim::fixed;
-                    BoundInstr one = only_row(b, whole.out, r, c.shape.tokens);
-                    REQUIRE(tested.backend->run({&one, 1}, nullptr).ok());
-                }
+                for (const BoundInstr& whole : alone.bound())
+                    for (int64_t r = 0; r < c.shape.tokens; ++r) {
+                        BoundInstr b = whole;
+                        const OpDef* const part = whole.instr->op;
+                        const bool all = part == &norm_op || part == &moe_sum_op;
+                        for (size_t i = 0; i < b.in.size(); ++i)
+                            b.in_dims[i] = i < 2 || all ? RowDim::tokens : RowDim::fixed;
+                        BoundInstr one = only_row(b, whole.out, r, c.shape.tokens);
+                        REQUIRE(tested.backend->run({&one, 1}, nullptr).ok());
+                    }
                 const auto x = batch.results(), y = alone.results();
                 CHECK(same_bits(x, y));
             }

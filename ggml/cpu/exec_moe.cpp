@@ -1,0 +1,238 @@
+// moe_matmul: pairs of row and chosen expert, sorted by expert, go through the matmul kernels expert by
+// expert, so that a batch reads each expert's weights once and a single row only those it uses.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ggml/cpu/exec.h"
+#include "ggml/cpu/int8_layout.h"
+
+namespace nibble::cpu {
+namespace {
+
+constexpr int64_t most_columns = 512;  // of a block, so that its results stay in the cache
+
+// Operands and the memory of one instruction; `max_pairs` is rows * n_used.
+struct Work {
+    const Exec& exec;
+    const OpArgs& a;
+    MoeMatmulParams p;
+    int64_t k, n, max_pairs;
+    bool int8 = false, real = false;  // what the weights read
+    // From the start of the scratch.
+    int64_t first_at, pairs_at, tasks_at, int8_at, real_at, workers_at, kernel_bytes, per_worker, bytes;
+    std::byte* scratch = nullptr;
+
+    Work(const Exec& e, const OpArgs& args) : exec(e), a(args), p(args.params->as<MoeMatmulParams>()) {
+        k = weight(0).cols;
+        n = weight(0).rows / p.n_experts;
+        max_pairs = a.in[0].rows * p.n_used;
+        int64_t kernel = 0;
+        for (int32_t i = 0; i < p.n_weights; ++i) {
+            const Tensor& w = weight(i);
+            (exec.kernels->int8_path(info(w.type)) ? int8 : real) = true;
+            kernel = std::max(kernel, static_cast<int64_t>(exec.kernels->matmul_scratch(
+                                          info(w.type), w.cols, w.layout == Layout::packed)));
+        }
+        const auto after = [](int64_t at, int64_t size) { return round_up(at + size, cache_line); };
+        first_at = 0;
+        pairs_at = after(first_at, (int64_t{p.n_experts} + 1) * 8);
+        tasks_at = after(pairs_at, max_pairs * 4);
+        int8_at = after(tasks_at, (int64_t{p.n_experts} + 1) * 8);
+        real_at = after(int8_at, int8 ? int8_layout(max_pairs, k).bytes : 0);
+        workers_at = after(real_at, real ? max_pairs * k * 4 : 0);
+        kernel_bytes = round_up(kernel, cache_line);
+        per_worker = kernel_bytes + round_up(tile_floats() * 4, cache_line);
+        bytes = workers_at + per_worker * exec.pool->size();
+    }
+
+    const Tensor& weight(int64_t i) const { return a.in[2 + static_cast<size_t>(i)]; }
+    const Tensor& bias(int64_t i) const { return a.in[2 + static_cast<size_t>(p.n_weights + i)]; }
+    int64_t column_limit() const { return std::max(exec.kernels->matmul_shape.column_step, most_columns); }
+    int64_t row_limit() const { return std::min(exec.kernels->matmul_shape.max_rows, max_rows()); }
+    int64_t max_rows() const {
+        return round_up(std::max<int64_t>(a.in[0].rows, 1), int64_t{exec.kernels->tile_rows});
+    }
+    int64_t tile_floats() const { return row_limit() * column_limit(); }
+
+    int64_t* first() const { return reinterpret_cast<int64_t*>(scratch + first_at); }  // pair, per expert
+    int32_t* pairs() const { return reinterpret_cast<int32_t*>(scratch + pairs_at); }  // row * n_used + slot
+    int64_t* tasks() const { return reinterpret_cast<int64_t*>(scratch + tasks_at); }  // first, per expert
+    float* gathered() const { return reinterpret_cast<float*>(scratch + real_at); }
+
+    // The expert of a pair, -1 when there is none of this number.
+    int64_t expert(int64_t pair) const {
+        const float e = a.in[1].row(pair / p.n_used)[pair % p.n_used];
+        return e >= 0 && e < static_cast<float>(p.n_experts) ? static_cast<int64_t>(e) : -1;
+    }
+    const float* input(int64_t pair) const {
+        const Tensor& x = a.in[0];
+        return x.row(pair / p.n_used) + (x.cols == k ? 0 : pair % p.n_used * k);
+    }
+    float* output(int64_t pair, int64_t i) const {
+        return a.out[0].row(pair / p.n_used) + (i * p.n_used + pair % p.n_used) * n;
+    }
+};
+
+// Counting sort: within an expert the pairs keep their order. Returns how many there are.
+int64_t sort_pairs(const Work& w) {
+    int64_t* const first = w.first();
+    std::fill_n(first, w.p.n_experts + 1, 0);
+    for (int64_t i = 0; i < w.max_pairs; ++i) {
+        const int64_t e = w.expert(i);
+        if (e >= 0) ++first[e + 1];
+        for (int64_t m = 0; e < 0 && m < w.p.n_weights; ++m) std::fill_n(w.output(i, m), w.n, 0.0f);
+    }
+    for (int64_t e = 0; e < w.p.n_experts; ++e) first[e + 1] += first[e];
+    const int64_t n = first[w.p.n_experts];
+    for (int64_t i = 0; i < w.max_pairs; ++i)
+        if (const int64_t e = w.expert(i); e >= 0) w.pairs()[first[e]++] = static_cast<int32_t>(i);
+    for (int64_t e = w.p.n_experts; e > 0; --e) first[e] = first[e - 1];
+    first[0] = 0;
+    return n;
+}
+
+// Brings the inputs into the order of the pairs, as the kernels want them: an expert's rows are a matrix.
+Int8Rows prepare(const Work& w, int64_t n_pairs) {
+    const Int8Layout layout = int8_layout(w.max_pairs, w.k);
+    std::byte* const memory = w.scratch + w.int8_at;
+    auto* const q = reinterpret_cast<int8_t*>(memory);
+    auto* const blocks = reinterpret_cast<Int8Block*>(memory + layout.blocks);
+    auto* const halves = reinterpret_cast<Int8Halves*>(memory + layout.halves);
+    const int64_t tile_rows = w.exec.kernels->tile_rows, per_row = w.k / int8_block;
+    w.exec.rows(n_pairs, 4 * w.k, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+            const float* const x = w.input(w.pairs()[i]);
+            if (w.real) std::memcpy(w.gathered() + i * w.k, x, static_cast<size_t>(w.k) * 4);
+            if (!w.int8) continue;
+            const int64_t e = w.expert(w.pairs()[i]), first = w.first()[e], m = w.first()[e + 1] - first;
+            const int64_t r = i - first, tile = r / tile_rows * tile_rows;
+            const int64_t h = std::min(tile_rows, m - tile);
+            const int64_t place = (first + tile) * per_row + (r - tile);
+            w.exec.kernels->quantize(x, w.k, h, q + place * int8_block, blocks + place, halves + place);
+        }
+    });
+    return {q, blocks, halves};
+}
+
+// One block of one expert's product: `rows` pairs from `pair`, `columns` outputs from n0 of weight i.
+struct Block {
+    int64_t i, expert, pair, rows, n0, columns;
+};
+
+void run_block(const Work& w, const Int8Rows& xq, const Block& k, int worker) {
+    const Tensor &weight = w.weight(k.i), &bias = w.bias(k.i);
+    std::byte* const memory = w.scratch + w.workers_at + worker * w.per_worker;
+    auto* const tile = reinterpret_cast<float*>(memory + w.kernel_bytes);
+    const int64_t per_row = w.k / int8_block;
+    MatmulBlock b;
+    b.type = &info(weight.type);
+    b.w = weight.row<std::byte>(k.expert * w.n + k.n0);
+    b.w_stride = weight.stride;
+    b.packed = weight.layout == Layout::packed;
+    b.n = k.columns;
+    b.k = w.k;
+    b.m = k.rows;
+    if (w.real) b.x = w.gathered() + k.pair * w.k;
+    b.x_stride = w.k;
+    if (w.int8) b.xq = {xq.q + k.pair * w.k, xq.blocks + k.pair * per_row, xq.halves + k.pair * per_row};
+    b.bias = bias ? bias.row(0) + k.expert * w.n + k.n0 : nullptr;
+    b.out = tile;
+    b.out_stride = w.column_limit();
+    b.scratch = memory;
+    w.exec.kernels->matmul(b);
+    for (int64_t r = 0; r < k.rows; ++r)
+        std::memcpy(w.output(w.pairs()[k.pair + r], k.i) + k.n0, tile + r * b.out_stride,
+                    static_cast<size_t>(k.columns) * 4);
+}
+
+}  // namespace
+
+void run_moe_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
+    Work w(exec, a);
+    w.scratch = scratch.data();
+    if (w.max_pairs == 0) return;
+    const int64_t n_pairs = sort_pairs(w);
+    const Int8Rows xq = prepare(w, n_pairs);
+
+    // Columns in as large pieces as leave every thread some; an expert's rows in pieces of the kernel's.
+    const int64_t step = exec.kernels->matmul_shape.column_step, rows = w.row_limit();
+    const int64_t active = std::min<int64_t>(n_pairs, w.p.n_experts);
+    const int64_t wanted = active * w.n * w.p.n_weights / (8 * exec.pool->size()) / step * step;
+    const int64_t columns = std::clamp(wanted, step, w.column_limit() / step * step);
+    const int64_t column_blocks = ceil_div(w.n, columns);
+    int64_t* const tasks = w.tasks();
+    tasks[0] = 0;
+    for (int64_t e = 0; e < w.p.n_experts; ++e)
+        tasks[e + 1] = tasks[e] + ceil_div(w.first()[e + 1] - w.first()[e], rows) * column_blocks;
+    const int64_t per_weight = tasks[w.p.n_experts];
+    const auto run = [&](int64_t task, int worker) {
+        const int64_t i = task / per_weight, t = task % per_weight;
+        const int64_t e = std::upper_bound(tasks, tasks + w.p.n_experts + 1, t) - tasks - 1;
+        const int64_t row_blocks = (tasks[e + 1] - tasks[e]) / column_blocks, local = t - tasks[e];
+        const int64_t pair = w.first()[e] + local % row_blocks * rows, n0 = local / row_blocks * columns;
+        run_block(w, xq,
+                  {i, e, pair, std::min(rows, w.first()[e + 1] - pair), n0, std::min(columns, w.n - n0)},
+                  worker);
+    };
+    const int64_t total = per_weight * w.p.n_weights;
+    constexpr int64_t worth = 1 << 16;  // as for matmul
+    if (n_pairs * w.k * w.n * w.p.n_weights < worth)
+        for (int64_t t = 0; t < total; ++t) run(t, 0);
+    else
+        exec.pool->run(total, run);
+}
+
+size_t moe_matmul_scratch(const Exec& exec, const OpArgs& a) {
+    return static_cast<size_t>(Work(exec, a).bytes);
+}
+
+void run_moe_route(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const auto& p = a.params->as<MoeRouteParams>();
+    const Tensor &logits = a.in[0], &out = a.out[0];
+    const int64_t n = logits.cols, used = p.n_used;
+    exec.rows(logits.rows, n * (used + 8), [&](int64_t first, int64_t last, int) {
+        for (int64_t t = first; t < last; ++t) {
+            const float* const x = logits.row(t);
+            float *const ids = out.row(t), *const weights = ids + used;
+            int64_t before = -1;  // the expert chosen last: the next one comes right behind it
+            for (int64_t j = 0; j < used; ++j) {
+                int64_t best = -1;
+                for (int64_t e = 0; e < n; ++e) {
+                    const bool free = before < 0 || x[e] < x[before] || (x[e] == x[before] && e > before);
+                    if (free && (best < 0 || x[e] > x[best])) best = e;
+                }
+                before = std::max<int64_t>(best, 0);  // none is free only among NaNs
+                ids[j] = static_cast<float>(before);
+                weights[j] = x[before];
+            }
+            const float top = weights[0];
+            double sum = 0;
+            for (int64_t e = 0; e < n && !p.normalize; ++e) sum += std::exp(static_cast<double>(x[e] - top));
+            for (int64_t j = 0; j < used; ++j) {
+                const double y = std::exp(static_cast<double>(weights[j] - top));
+                if (p.normalize) sum += y;
+                weights[j] = static_cast<float>(y);
+            }
+            for (int64_t j = 0; j < used; ++j) weights[j] = static_cast<float>(weights[j] / sum);
+        }
+    });
+}
+
+void run_moe_sum(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const Tensor &y = a.in[0], &routes = a.in[1], &shared = a.in[2], &gate = a.in[3], &out = a.out[0];
+    const int64_t used = routes.cols / 2;
+    exec.rows(y.rows, 2 * y.cols, [&](int64_t first, int64_t last, int) {
+        for (int64_t t = first; t < last; ++t) {
+            float* const to = out.row(t);
+            std::fill_n(to, out.cols, 0.0f);
+            for (int64_t j = 0; j < used; ++j)
+                exec.kernels->add(to, y.row(t) + j * out.cols, routes.row(t)[used + j], to, out.cols);
+            if (!shared) continue;
+            const float share = gate ? 1 / (1 + std::exp(-gate.row(t)[0])) : 1.0f;
+            exec.kernels->add(to, shared.row(t), share, to, out.cols);
+        }
+    });
+}
+
+}  // namespace nibble::cpu
