@@ -50,11 +50,15 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
 MatmulCost matmul_cost(const Program& program) {
     MatmulCost cost;
     for (const Instr& i : program.instrs) {
-        if (i.op != &matmul_op) continue;
-        for (int32_t w = 0; w < i.params.as<MatmulParams>().n_weights; ++w) {
+        const bool experts = i.op == &moe_matmul_op;
+        if (i.op != &matmul_op && !experts) continue;
+        const MoeMatmulParams moe = experts ? i.params.as<MoeMatmulParams>() : MoeMatmulParams{};
+        const int32_t n_weights = experts ? moe.n_weights : i.params.as<MatmulParams>().n_weights;
+        for (int32_t w = 0; w < n_weights; ++w) {
             const Tensor& t = program.values[static_cast<size_t>(i.in[2 + static_cast<size_t>(w)].id)].bound;
-            cost.bytes += static_cast<size_t>(t.rows * t.stride);
-            cost.multiply_adds += static_cast<double>(t.rows) * static_cast<double>(t.cols);
+            const int64_t rows = t.rows / moe.n_experts * moe.n_used;  // of the experts in use
+            cost.bytes += static_cast<size_t>(rows * t.stride);
+            cost.multiply_adds += static_cast<double>(rows) * static_cast<double>(t.cols);
         }
     }
     return cost;

@@ -3,6 +3,7 @@
 #include "src/model/architecture.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -37,8 +38,25 @@ Result<const Architecture*> find_architecture(const TensorFile& file) {
                  cat("architecture '", name, "' is not implemented"), known_architectures(hf)};
 }
 
-// The canonical name of `hf` if it is the one that the pair describes.
-std::optional<std::string> match(std::string_view hf, const NamePair& p) {
+// The numbers that stand for the holes "{}" of a pattern, or nothing when `text` is not of its form.
+std::optional<std::vector<std::string_view>> holes(std::string_view text, std::string_view pattern) {
+    std::vector<std::string_view> numbers;
+    for (size_t hole; (hole = pattern.find("{}")) != std::string_view::npos;) {
+        if (!text.starts_with(pattern.substr(0, hole))) return {};
+        text.remove_prefix(hole);
+        const std::string_view digits = text.substr(0, text.find_first_not_of("0123456789"));
+        if (digits.empty()) return {};
+        numbers.push_back(digits);
+        text.remove_prefix(digits.size());
+        pattern.remove_prefix(hole + 2);
+    }
+    if (text != pattern) return {};
+    return numbers;
+}
+
+// The canonical name of `hf` if it is the one that the pair describes. The number of an expert goes to
+// `part`.
+std::optional<std::string> match(std::string_view hf, const NamePair& p, std::string_view* part = nullptr) {
     if (p.hf.ends_with('*')) {
         if (!hf.starts_with(p.hf.substr(0, p.hf.size() - 1))) return {};
         return std::string(p.canonical);
@@ -46,19 +64,14 @@ std::optional<std::string> match(std::string_view hf, const NamePair& p) {
     std::string_view stem = hf, suffix;
     for (const std::string_view s : {".weight", ".bias"})
         if (hf.ends_with(s)) stem = hf.substr(0, hf.size() - s.size()), suffix = s;
-    const auto named = [&](auto... parts) {
-        return p.canonical.empty() ? std::string() : cat(parts..., suffix);
-    };
-    const size_t hole = p.hf.find("{}");
-    if (hole == std::string_view::npos)
-        return stem == p.hf ? std::optional(named(p.canonical)) : std::nullopt;
-    const std::string_view before = p.hf.substr(0, hole), after = p.hf.substr(hole + 2);
-    if (stem.size() <= before.size() + after.size() || !stem.starts_with(before) || !stem.ends_with(after))
-        return {};
-    const std::string_view number = stem.substr(before.size(), stem.size() - before.size() - after.size());
-    if (number.find_first_not_of("0123456789") != std::string_view::npos) return {};
+    const auto numbers = holes(stem, p.hf);
+    if (!numbers) return {};
+    if (p.canonical.empty()) return std::string();
+    if (numbers->empty()) return cat(p.canonical, suffix);
+    if (part && numbers->size() > 1) *part = (*numbers)[1];
     const size_t at = std::min(p.canonical.find("{}"), p.canonical.size());
-    return named(p.canonical.substr(0, at), number, p.canonical.substr(std::min(at + 2, p.canonical.size())));
+    return cat(p.canonical.substr(0, at), (*numbers)[0],
+               p.canonical.substr(std::min(at + 2, p.canonical.size())), suffix);
 }
 
 // What a Hugging Face tensor is; the name is empty when it is left out.
@@ -66,6 +79,7 @@ struct Named {
     std::string name;
     Storage storage = Storage::same;
     std::string_view left_out;  // the prefix by which
+    size_t part = 0;            // Storage::expert: which
 };
 
 // Models of text and images keep the text model under a prefix of its own.
@@ -78,10 +92,38 @@ std::string text_name(std::string_view hf) {
 std::optional<Named> find_name(std::string_view hf, const Architecture& arch) {
     if (hf.ends_with("rotary_emb.inv_freq")) return Named{};  // old checkpoints store what config.json says
     for (const auto list : {arch.own_names, arch.names})
-        for (const NamePair& p : list)
-            if (auto name = match(hf, p))
-                return Named{std::move(*name), p.storage, p.hf.ends_with('*') ? p.hf : std::string_view{}};
+        for (const NamePair& p : list) {
+            std::string_view part;
+            auto name = match(hf, p, &part);
+            if (!name) continue;
+            Named n{std::move(*name), p.storage, p.hf.ends_with('*') ? p.hf : std::string_view{}};
+            std::from_chars(part.data(), part.data() + part.size(), n.part);
+            // A number that is too large stays 0, which is there already.
+            return n;
+        }
     return {};
+}
+
+// Puts one expert's matrix in its place among the others of the same name.
+Result<void> add_expert(TensorMap& map, const Named& named, const TensorInfo& t) {
+    TensorSource& s = map.try_emplace(named.name, TensorSource{&t, Storage::expert, 0}).first->second;
+    if (named.part >= static_cast<size_t>(max_experts) || s.storage != Storage::expert)
+        return Error{ErrorCode::corrupt, t.name, cat("is of expert ", named.part, ", which cannot be"), ""};
+    if (s.parts.size() <= named.part) s.parts.resize(named.part + 1);
+    if (s.parts[named.part])
+        return Error{ErrorCode::corrupt, t.name, cat("says again what ", s.parts[named.part]->name, " is"),
+                     ""};
+    s.parts[named.part] = &t;
+    return {};
+}
+
+// [expert][gate, up] under the names of its halves.
+bool add_halves(TensorMap& map, const std::string& name, const TensorInfo& t) {
+    constexpr std::string_view gate = "ffn_gate_exps";
+    std::string up = name;
+    if (const size_t at = up.find(gate); at != std::string::npos) up.replace(at, gate.size(), "ffn_up_exps");
+    return map.emplace(name, TensorSource{&t, Storage::gate_half, 0}).second &&
+           map.emplace(up, TensorSource{&t, Storage::up_half, 0}).second;
 }
 
 Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
@@ -102,9 +144,25 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
             if (named.storage == Storage::transposed && t.n_dims < 2)
                 named.storage = Storage::same;  // a bias
         }
-        if (!map.emplace(named.name, TensorSource{&t, named.storage, 0}).second)
+        if (named.storage == Storage::expert) {
+            NIBBLE_TRY(add_expert(map, named, t));
+            continue;
+        }
+        const bool fresh = named.storage == Storage::gate_up
+                               ? add_halves(map, named.name, t)
+                               : map.emplace(named.name, TensorSource{&t, named.storage, 0}).second;
+        if (!fresh)
             return Error{ErrorCode::corrupt, file.path().string(),
                          cat("tensor '", t.name, "' says again what '", named.name, "' is"), ""};
+    }
+    for (auto& [name, source] : map) {
+        const auto gap = std::ranges::find(source.parts, nullptr);
+        if (gap != source.parts.end())
+            return Error{
+                ErrorCode::corrupt, file.path().string(),
+                cat("'", name, "' lacks expert ", gap - source.parts.begin(), " of ", source.parts.size()),
+                ""};
+        if (!source.parts.empty()) source.info = source.parts[0];
     }
     for (const auto& [prefix, n] : left_out)
         notes.push_back(cat("text only: ", n, " tensors '", prefix, "' are not used"));
@@ -123,6 +181,11 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
     if (h.head_dim == 0 || h.head_dim > max_width) return bad("head dimension", h.head_dim);
     if (h.v_head_dim == 0 || h.v_head_dim > max_width) return bad("value head dimension", h.v_head_dim);
     if (h.n_ff == 0 || h.n_ff > max_width * 8) return bad("feed-forward length", h.n_ff);
+    if (h.n_experts > static_cast<uint32_t>(max_experts)) return bad("number of experts", h.n_experts);
+    if (h.n_experts > 0 && (h.n_experts_used == 0 || h.n_experts_used > h.n_experts))
+        return bad("number of experts used", h.n_experts_used);
+    if (h.n_ff_expert > max_width * 8) return bad("feed-forward length of an expert", h.n_ff_expert);
+    if (h.n_ff_shared > max_width * 8) return bad("feed-forward length of the shared expert", h.n_ff_shared);
     if (h.n_vocab == 0 || h.n_vocab > max_vocab) return bad("vocabulary size", h.n_vocab);
     if (!(h.rope_share > 0 && h.rope_share <= 1))
         return Error{ErrorCode::corrupt, where,

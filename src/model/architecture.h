@@ -21,7 +21,8 @@ inline constexpr uint32_t max_layers = 1024, max_width = 1u << 20;
 // A Hugging Face tensor name and its canonical (GGUF) one; "{}" stands for the layer number, and a trailing
 // ".weight" or ".bias" is carried over. A canonical name that is empty: the tensor is left out, because
 // config.json states what it holds. An hf name that ends in '*' stands for everything that begins so; left
-// out, it is part of the model that is not implemented, and OpenedModel::notes says so.
+// out, it is part of the model that is not implemented, and OpenedModel::notes says so. With Storage::expert
+// a second "{}" in the hf name is the number of the expert.
 struct NamePair {
     std::string_view hf, canonical;
     Storage storage = Storage::same;
@@ -59,6 +60,11 @@ Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap
 // The same change to every layer.
 void set_qk_norm(ModelSpec& s, QkNorm qk_norm);
 void set_dense_ffn(ModelSpec& s, Activation act, bool gated);
+
+// Experts: how many there are and how many a token uses.
+void expert_fields(Fields& f, Hyper& h);
+// Layers that have a router get experts; the others stay dense.
+void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors);
 
 // An opened, understood and checked model; nothing is loaded yet.
 struct OpenedModel {

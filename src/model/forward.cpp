@@ -105,8 +105,11 @@ void Forward::record() {
         b_.at(i);
         const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
         const Ref mixed = attention_block(*this, std::get<AttentionSpec>(layer.mixer), x);
-        x = dense_ffn_block(*this, std::get<DenseFfnSpec>(layer.ffn),
-                            layer.parallel ? keep_output_rows(x) : mixed, mixed);
+        const Ref input = layer.parallel ? keep_output_rows(x) : mixed;
+        if (const auto* moe = std::get_if<MoeFfnSpec>(&layer.ffn))
+            x = moe_ffn_block(*this, *moe, input, mixed);
+        else
+            x = dense_ffn_block(*this, std::get<DenseFfnSpec>(layer.ffn), input, mixed);
     }
     b_.at(n_layers);
     x = norm(x, "output_norm");

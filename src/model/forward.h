@@ -55,6 +55,11 @@ class Forward {
     Ref optional_vector(std::string_view name, int64_t cols) {
         return weight(name, 1, cols, WeightUse::vector, false);
     }
+    // Matrices of n experts one below the other, [n * rows x cols].
+    Ref experts(std::string_view name, int64_t n, int64_t rows, int64_t cols) {
+        const auto use = rows % packed_expert_rows == 0 ? WeightUse::matmul : WeightUse::lookup;
+        return weight(name, n * rows, cols, use, true);
+    }
     bool has(std::string_view name);
 
     Ref rope(int32_t index) const { return index < 0 ? Ref{} : ropes_[static_cast<size_t>(index)]; }
@@ -94,5 +99,6 @@ Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, cons
 // Blocks: each reads x and returns the residual stream with its contribution added.
 Ref attention_block(Forward& f, const AttentionSpec& a, Ref x);  // x is the residual stream
 Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual);
+Ref moe_ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual);
 
 }  // namespace nibble

@@ -52,6 +52,11 @@ struct Hyper {
     float rope_theta_local = 0;  // of sliding layers; 0: as the others
     std::vector<bool> rotated;   // per layer; empty: all
     bool parallel = false;       // residual
+    uint32_t n_experts = 0;      // 0: none
+    uint32_t n_experts_used = 0;
+    uint32_t n_ff_expert = 0;  // 0: as n_ff
+    uint32_t n_ff_shared = 0;  // of the shared expert; 0: none
+    bool expert_norm = true;   // the weights of the chosen experts add up to one
 };
 
 class Fields {

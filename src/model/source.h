@@ -14,19 +14,33 @@ enum class Storage : uint8_t {
     offset_one,  // the weight of a norm, less one (Gemma)
     transposed,  // [in x out] (the Conv1D of GPT-2)
     heads_qkv,   // fused rows as [head][q, k, v][column] instead of [q, k, v][head][column] (GPT-NeoX)
+    expert,      // the matrix of one expert; TensorSource::parts are all of them, one below the other
+    gate_up,     // [expert][gate, up]: a file's name for it stands for the next two
+    gate_half,   // the gates of such a tensor
+    up_half,
 };
 
 struct TensorSource {
     const TensorInfo* info = nullptr;
     Storage storage = Storage::same;
-    int32_t heads = 0;  // heads_qkv
+    int32_t heads = 0;                          // heads_qkv
+    std::vector<const TensorInfo*> parts = {};  // expert; `info` is the first
 
     const TensorInfo* operator->() const { return info; }
     const TensorInfo& operator*() const { return *info; }
 
     // Of the canonical tensor.
-    int64_t rows() const { return storage == Storage::transposed ? info->cols() : info->rows(); }
+    int64_t rows() const {
+        if (storage == Storage::transposed) return info->cols();
+        if (storage == Storage::expert) return info->rows() * static_cast<int64_t>(parts.size());
+        return is_half() ? info->rows() / 2 : info->rows();
+    }
     int64_t cols() const { return storage == Storage::transposed ? info->rows() : info->cols(); }
+    bool is_half() const { return storage == Storage::gate_half || storage == Storage::up_half; }
+    // Dimensions of the canonical tensor, the row length first.
+    std::vector<int64_t> dims() const;
+    // What its rows take in the file.
+    size_t file_bytes() const;
 };
 
 // Refuses a source whose elements cannot be rearranged: a quantized one, a shape that does not divide.

@@ -46,9 +46,19 @@ struct DenseFfnSpec {
     bool gated = true;
 };
 
+// A mixture of gated experts. Present tensors switch on: biases, a shared expert, its gate.
+struct MoeFfnSpec {
+    int32_t n_experts = 0;
+    int32_t n_used = 0;     // experts per token
+    int32_t n_ff = 0;       // of one expert
+    bool normalize = true;  // the weights of the chosen ones add up to one
+    Activation act = Activation::silu;
+    int32_t n_ff_shared = 0;  // of the expert that every token passes, 0: none
+};
+
 struct LayerSpec {
     std::variant<AttentionSpec> mixer;
-    std::variant<DenseFfnSpec> ffn;
+    std::variant<DenseFfnSpec, MoeFfnSpec> ffn;
     bool pre_norm = true;    // attn_norm, ffn_norm: of a block's input
     bool post_norm = false;  // post_attention_norm, post_ffw_norm: of a block's output, before the residual
     bool parallel = false;   // both blocks read the layer's input, and both are added to it

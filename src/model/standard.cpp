@@ -220,4 +220,22 @@ void set_dense_ffn(ModelSpec& s, Activation act, bool gated) {
     }
 }
 
+void expert_fields(Fields& f, Hyper& h) {
+    if (f.is_writing() && h.n_experts == 0) return;
+    f.optional("expert_count", "num_local_experts|num_experts", h.n_experts);
+    f.optional("expert_used_count", "num_experts_per_tok", h.n_experts_used);
+}
+
+void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors) {
+    if (h.n_experts == 0) return;
+    MoeFfnSpec moe;
+    moe.n_experts = static_cast<int32_t>(h.n_experts);
+    moe.n_used = static_cast<int32_t>(h.n_experts_used);
+    moe.n_ff = static_cast<int32_t>(h.n_ff_expert > 0 ? h.n_ff_expert : h.n_ff);
+    moe.normalize = h.expert_norm;
+    moe.n_ff_shared = static_cast<int32_t>(h.n_ff_shared);
+    for (size_t i = 0; i < s.layers.size(); ++i)
+        if (tensors.contains(cat("blk.", i, ".ffn_gate_inp.weight"))) s.layers[i].ffn = moe;
+}
+
 }  // namespace nibble

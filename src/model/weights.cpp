@@ -26,10 +26,8 @@ Result<Tensor> WeightStore::host_view(const TensorSource& source, WeightUse use)
     v.data = const_cast<std::byte*>(t.data.data());
     if (t.data.empty()) return v;
     if (use != WeightUse::vector) {
-        if (source.storage == Storage::same) return v;
-        auto& copy = rearranged_[t.name];
-        if (copy.empty()) copy = rearranged(source);
-        v.data = copy.data();
+        // place() rearranges what the file stores otherwise; until then an address only tells tensors apart.
+        if (source.storage == Storage::up_half) v.data += t.data.size() / 2;
         return v;
     }
     if (v.rows != 1) return v;
@@ -60,7 +58,7 @@ Result<Tensor> WeightStore::get(const std::string& name, WeightUse use) {
         planned.layout = Layout::packed;
         planned.stride = static_cast<int64_t>(bytes) / std::max<int64_t>(host.rows, 1);
     }
-    used_[{name, use}] = {host, planned, {}, &backend, it->second.info};
+    used_[{name, use}] = {host, planned, {}, &backend, &it->second};
     return planned;
 }
 
@@ -70,6 +68,13 @@ Result<void> WeightStore::place(bool release) {
     for (auto& [key, entry] : used_) order.push_back({key.second, &entry});
     std::ranges::sort(order, {}, [](const auto& o) { return o.second->host.data; });
     for (auto& [use, entry] : order) {
+        const TensorSource& source = *entry->source;
+        const bool copied = use != WeightUse::vector && source.storage != Storage::same && entry->host.data;
+        if (copied) {
+            auto& copy = rearranged_[&source];
+            if (copy.empty()) copy = rearranged(source);
+            entry->host.data = copy.data();
+        }
         PlacedWeight placed = NIBBLE_TRY(entry->backend->place(entry->host, use));
         entry->tensor = placed.tensor;
         entry->storage = std::move(placed.storage);
@@ -77,10 +82,10 @@ Result<void> WeightStore::place(bool release) {
         const Tensor& h = entry->host;
         const bool shared =
             std::ranges::count(order, h.data, [](const auto& o) { return o.second->host.data; }) > 1;
-        if (!release || !entry->storage.data || use != WeightUse::matmul || shared) continue;
-        if (const auto copy = rearranged_.find(entry->source->name); copy != rearranged_.end())
-            rearranged_.erase(copy);
-        else
+        if (!entry->storage.data || use != WeightUse::matmul || shared) continue;
+        if (copied)
+            rearranged_.erase(&source);
+        else if (release)
             release_pages({h.data, static_cast<size_t>(h.rows * h.stride)});
     }
     return {};

@@ -36,7 +36,7 @@ class WeightStore {
         Tensor host, tensor;
         Buffer storage;
         Backend* backend = nullptr;
-        const TensorInfo* source = nullptr;
+        const TensorSource* source = nullptr;
     };
     Result<Tensor> host_view(const TensorSource& source, WeightUse use);
     Backend& backend_of(std::string_view name, WeightUse use) const;
@@ -45,7 +45,7 @@ class WeightStore {
     Placement placement_;
     std::vector<Backend*> backends_;
     std::map<std::pair<std::string, WeightUse>, Entry> used_;
-    std::map<std::string, std::vector<std::byte>> rearranged_;  // by name in the file
+    std::map<const TensorSource*, std::vector<std::byte>> rearranged_;
     std::deque<std::vector<float>> vectors_;  // converted ones; a deque so that views stay valid
 };
 

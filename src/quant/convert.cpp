@@ -87,17 +87,22 @@ class TensorConverter {
                 for (const float x : f) finite &= std::fabs(x) <= std::numeric_limits<float>::max();
                 if (!finite) bad_ = true;
                 std::byte* to = out.data() + static_cast<size_t>(r) * out_row;
-                encode(f, to);
+                encode(f, to, first + r);
                 if ((first + r) % 8 == 0) measure(f, to, sums[static_cast<size_t>(task)]);
             }
         });
         for (const Sums& s : sums) error_ += s.error, norm_ += s.norm;
     }
 
-    void encode(const std::vector<float>& f, std::byte* to) const {
+    // `row` says which expert's importance holds, where there are experts.
+    void encode(const std::vector<float>& f, std::byte* to, int64_t row) const {
         if (!searches()) return info(plan_.type).encode(f.data(), to, f.size());
-        encode_weighted(plan_.type, f.data(), importance_.empty() ? nullptr : importance_.data(), to,
-                        f.size());
+        const float* weights = nullptr;
+        if (!importance_.empty()) {
+            const int64_t experts = static_cast<int64_t>(importance_.size()) / t_.cols();
+            weights = importance_.data() + row * experts / t_.rows() * t_.cols();
+        }
+        encode_weighted(plan_.type, f.data(), weights, to, f.size());
     }
 
     void measure(const std::vector<float>& f, const std::byte* encoded, Sums& sums) const {
@@ -189,11 +194,7 @@ Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab&
         NIBBLE_TRY(writer.declare(name, Type::f32, {&n, 1}));
     }
     for (const TensorPlan& p : plan.tensors) {
-        const auto n_dims = static_cast<size_t>(std::max(1, p.source->n_dims));
-        auto ne = p.source->ne;
-        ne[0] = p.source.cols();
-        if (p.source.storage == Storage::transposed) ne[1] = p.source.rows();
-        NIBBLE_TRY(writer.declare(p.name, p.type, std::span(ne).first(n_dims)));
+        NIBBLE_TRY(writer.declare(p.name, p.type, p.source.dims()));
     }
     NIBBLE_TRY(writer.begin());
     for (const auto& [name, factors] : plan.rope_factors)
@@ -204,8 +205,9 @@ Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab&
         done.tensor = p.name;
         if (options.progress) options.progress(done);
         reports.push_back(NIBBLE_TRY(TensorConverter(p, writer, pool, options).run()));
-        done.source_bytes_done += p.source->data.size();
+        done.source_bytes_done += p.source.file_bytes();
         release_pages(p.source->data);
+        for (const TensorInfo* part : p.source.parts) release_pages(part->data);
     }
     if (options.progress) options.progress(done);
     NIBBLE_TRY(writer.finish());

@@ -2,6 +2,8 @@
 // Vectors are few and small and everything multiplies by them: they stay f32.
 #include "src/quant/plan.h"
 
+#include <map>
+
 #include "ggml/base/cat.h"
 #include "src/model/rope.h"
 
@@ -19,6 +21,7 @@ int32_t permuted_heads(const OpenedModel& model, std::string_view name) {
 // The recipe's type or the override's, replaced where the rows do not divide into its blocks.
 Result<Type> matrix_type(const TensorPlan& p, bool tied, const PlanOptions& options, ConvertPlan& plan) {
     if (p.name == "position_embd.weight") return p.source->type;  // small, and every token adds a row of it
+    if (p.name.find(".ffn_gate_inp") != std::string::npos) return Type::f32;  // a router: small, and decides
     Type wanted = options.recipe.types[static_cast<size_t>(role_of(p.name, tied))];
     if (options.override_type)
         if (const auto t = options.override_type(p.name, p.source->type)) wanted = *t;
@@ -47,28 +50,35 @@ Result<std::vector<std::pair<std::string, std::vector<float>>>> factor_tensors(c
     return list;
 }
 
+Result<void> add_tensor(const OpenedModel& model, const std::string& name, const TensorSource& source,
+                        const PlanOptions& options, ConvertPlan& plan) {
+    TensorPlan p{source, name, Type::f32, permuted_heads(model, name), 0};
+    const bool tied = !model.tensors.contains("output.weight"), matrix = source->n_dims > 1;
+    if (matrix) p.type = NIBBLE_TRY(matrix_type(p, tied, options, plan));
+    if (matrix && info(source->type).block_len > 1) plan.lossy_sources.push_back(p.name);
+    p.bytes = static_cast<uint64_t>(source.rows()) * *row_bytes(p.type, source.cols());
+    plan.bytes += p.bytes;
+    plan.source_bytes += source.file_bytes();
+    plan.elements += static_cast<uint64_t>(source.rows() * source.cols());
+    plan.tensors.push_back(std::move(p));
+    return {};
+}
+
 }  // namespace
 
 Result<ConvertPlan> plan_conversion(const OpenedModel& model, const PlanOptions& options) {
     ConvertPlan plan;
-    std::unordered_map<const TensorInfo*, const TensorMap::value_type*> names;
-    for (const auto& entry : model.tensors) names.emplace(entry.second.info, &entry);
-    const bool tied = !model.tensors.contains("output.weight");
+    // In the order of the file; a tensor of the file can hold two of ours.
+    std::unordered_map<const TensorInfo*, std::map<std::string_view, const TensorMap::value_type*>> names;
+    for (const auto& entry : model.tensors) names[entry.second.info].emplace(entry.first, &entry);
     for (const TensorInfo& t : model.file.tensors()) {
         const auto named = names.find(&t);
         if (named == names.end()) continue;  // stated by config.json instead
         if (t.foreign() || !info(t.type).decode)
             return Error{ErrorCode::unsupported, t.name,
                          cat("has the type ", t.type_name(), ", which cannot be read"), ""};
-        const auto& [name, source] = *named->second;
-        TensorPlan p{source, name, Type::f32, permuted_heads(model, name), 0};
-        if (t.n_dims > 1) p.type = NIBBLE_TRY(matrix_type(p, tied, options, plan));
-        if (t.n_dims > 1 && info(t.type).block_len > 1) plan.lossy_sources.push_back(p.name);
-        p.bytes = static_cast<uint64_t>(source.rows()) * *row_bytes(p.type, source.cols());
-        plan.bytes += p.bytes;
-        plan.source_bytes += t.data.size();
-        plan.elements += static_cast<uint64_t>(t.elements());
-        plan.tensors.push_back(std::move(p));
+        for (const auto& [key, entry] : named->second)
+            NIBBLE_TRY(add_tensor(model, entry->first, entry->second, options, plan));
     }
     if (model.file.kind() == TensorFile::Kind::hf)
         plan.rope_factors = NIBBLE_TRY(factor_tensors(model.hyper));

@@ -201,6 +201,36 @@ def glm4():
                                           rope_parameters=rope(10000.0, partial_rotary_factor=0.5))), {}
 
 
+@architecture
+def mixtral():
+    return transformers.MixtralConfig(**base(sliding_window=19, num_local_experts=5, num_experts_per_tok=2)), {"v4": True}
+
+
+@architecture
+def qwen2_moe():
+    # The first layer is dense.
+    return transformers.Qwen2MoeConfig(**base(head_dim=None, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=32,
+                                              shared_expert_intermediate_size=64, mlp_only_layers=[0])), {"v4": True}
+
+
+@architecture
+def qwen3_moe():
+    return transformers.Qwen3MoeConfig(**base(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=64,
+                                              norm_topk_prob=True)), {"v4": True}
+
+
+@architecture
+def olmoe():
+    return transformers.OlmoeConfig(**base(head_dim=None, intermediate_size=32, num_experts=7, num_experts_per_tok=3)), {}
+
+
+@architecture
+def granitemoe():
+    return transformers.GraniteMoeConfig(**base(head_dim=None, intermediate_size=32, embedding_multiplier=3.0, residual_multiplier=0.7,
+                                                attention_multiplier=0.2, logits_scaling=0.5, num_local_experts=6,
+                                                num_experts_per_tok=3, tie_word_embeddings=True)), {"v4": True}
+
+
 # ---- the rest is the same for all --------------------------------------------------------------------------
 
 def randomize(model, seed, offset_norms):

@@ -74,6 +74,10 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         {"gpt2", "/activation_function", "relu", "activation_function"},
         {"stablelm", "/qk_layernorm", true, "qk_layernorm"},
         {"cohere", "/use_qk_norm", true, "use_qk_norm"},
+        {"olmoe", "/clip_qkv", 8.0, "clip_qkv"},
+        {"qwen3_moe", "/num_experts_per_tok", 9, "experts used"},
+        {"qwen3_moe", "/num_experts_per_tok", 0, "experts used"},
+        {"mixtral", "/num_local_experts", 100000, "number of experts"},
     };
     for (const Change& c : changes) {
         CAPTURE(c.model);
@@ -85,6 +89,26 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         INFO(model.error().message());
         CHECK(model.error().message().find(c.says) != std::string::npos);
     }
+}
+
+TEST_CASE("experts that the file does not hold are refused by the tensor's name") {
+    const Copy copy("mixtral");
+    copy.change("/num_local_experts", 6);
+    const auto more = SingleSequence::load(copy.dir, Type::f32);
+    REQUIRE(!more);
+    CHECK(more.error().message().find("ffn_gate_inp") != std::string::npos);
+
+    // One expert's matrix under a number that leaves a gap.
+    auto bytes = *read_text_file(copy.dir / "model.safetensors");
+    const std::string name = "layers.1.block_sparse_moe.experts.4.w2",
+                      gap = "layers.1.block_sparse_moe.experts.9.w2";
+    const size_t at = bytes.find(name);
+    REQUIRE(at != std::string::npos);
+    bytes.replace(at, name.size(), gap);
+    std::ofstream(copy.dir / "model.safetensors", std::ios::binary) << bytes;
+    const auto lacking = open(copy.dir);
+    REQUIRE(!lacking);
+    CHECK(lacking.error().message().find("lacks expert 4") != std::string::npos);
 }
 
 TEST_CASE("a missing or surplus tensor is refused by its name, whatever the hyperparameters say") {

@@ -1,25 +1,37 @@
-// llama: Llama 2 and 3, TinyLlama, SmolLM2, R1 distillates, Mistral; pre-norm, grouped queries, SwiGLU.
+// llama: Llama 2 and 3, TinyLlama, SmolLM2, R1 distillates, Mistral, Mixtral; grouped queries, SwiGLU.
 // Biases are present where their tensors are; GGUF files hold permuted query and key rows.
 #include "src/model/architecture.h"
 
 namespace nibble {
 namespace {
 
+constexpr NamePair names[] = {
+    // Mixtral
+    {"model.layers.{}.block_sparse_moe.gate", "blk.{}.ffn_gate_inp"},
+    {"model.layers.{}.block_sparse_moe.experts.{}.w1", "blk.{}.ffn_gate_exps", Storage::expert},
+    {"model.layers.{}.block_sparse_moe.experts.{}.w2", "blk.{}.ffn_down_exps", Storage::expert},
+    {"model.layers.{}.block_sparse_moe.experts.{}.w3", "blk.{}.ffn_up_exps", Storage::expert},
+};
+
 void fields(Fields& f, Hyper& h) {
     standard_fields(f, h);
     sliding_fields(f, h, 0);
+    expert_fields(f, h);
     f.expect("hidden_act", {"silu"});
     f.expect("pretraining_tp", {"1"});
     f.expect("quantization_config", {});
 }
 
 Result<ModelSpec> build(const Hyper& h, bool from_hf, const TensorMap& tensors) {
-    return standard_spec(h, from_hf ? RopeStyle::half : RopeStyle::adjacent, tensors);
+    ModelSpec s = NIBBLE_TRY(standard_spec(h, from_hf ? RopeStyle::half : RopeStyle::adjacent, tensors));
+    set_experts(s, h, tensors);
+    return s;
 }
 
 }  // namespace
 
 extern const Architecture llama_arch;
-const Architecture llama_arch{"llama", {"llama", "mistral"}, fields, build, standard_names(), true};
+const Architecture llama_arch{"llama", {"llama", "mistral", "mixtral"}, fields, build, standard_names(), true,
+                              names};
 
 }  // namespace nibble

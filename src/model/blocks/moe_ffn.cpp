@@ -1,0 +1,48 @@
+// Mixture of experts: norm, router, gate and up of the chosen experts, activation, down, weighted sum.
+// Shapes: x [T x n_embd], gate_up [T x 2 n_used n_ff], the experts' outputs [T x n_used n_embd].
+#include "src/model/forward.h"
+
+namespace nibble {
+namespace {
+
+// The expert that every token passes; absent when the model has none.
+Ref shared_expert(Forward& f, const MoeFfnSpec& s, Ref h) {
+    if (s.n_ff_shared == 0) return {};
+    Builder& b = f.builder();
+    const int64_t width = f.spec().n_embd, n_ff = s.n_ff_shared;
+    f.label("ffn_gate_up_shexp");
+    const Ref weights[] = {f.matrix("ffn_gate_shexp.weight", n_ff, width),
+                           f.matrix("ffn_up_shexp.weight", n_ff, width)};
+    const Ref y = glu(b, matmul(b, weights, h), {s.act});
+    f.label("ffn_down_shexp");
+    return matmul(b, f.matrix("ffn_down_shexp.weight", width, n_ff), y);
+}
+
+}  // namespace
+
+Ref moe_ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual) {
+    Builder& b = f.builder();
+    const int64_t width = f.spec().n_embd;
+    const Ref h = f.block_input(x, "ffn_norm");
+    f.label("ffn_gate_inp");
+    const Ref logits = matmul(b, f.matrix("ffn_gate_inp.weight", s.n_experts, width), h);
+    const Ref routes = moe_route(b, logits, {s.n_used, s.normalize});
+
+    const MoeMatmulParams p{s.n_experts, s.n_used};
+    f.label("ffn_gate_up_exps");
+    const Ref weights[] = {f.experts("ffn_gate_exps.weight", s.n_experts, s.n_ff, width),
+                           f.experts("ffn_up_exps.weight", s.n_experts, s.n_ff, width)};
+    const Ref y = glu(b, moe_matmul(b, weights, h, routes, p), {s.act});
+    f.label("ffn_down_exps");
+    const Ref down[] = {f.experts("ffn_down_exps.weight", s.n_experts, width, s.n_ff)};
+    const Ref outputs = moe_matmul(b, down, y, routes, p);
+
+    const Ref shared = shared_expert(f, s, h);
+    f.label("ffn_gate_inp_shexp");
+    const bool gated = shared && f.has("ffn_gate_inp_shexp.weight");
+    const Ref gate = gated ? matmul(b, f.matrix("ffn_gate_inp_shexp.weight", 1, width), h) : Ref{};
+    f.label("ffn_moe_sum");
+    return f.join(residual, moe_sum(b, outputs, routes, shared, gate), "post_ffw_norm");
+}
+
+}  // namespace nibble
