@@ -7,7 +7,8 @@
 namespace nibble {
 
 std::span<const ModelShape> all_shapes() {
-    // name, arch, layers, embd, ff, heads, kv heads, head_dim, vocab, ctx, rope_theta, tied, bias, qk norm
+    // name, arch, layers, embd, ff, heads, kv heads, head_dim, vocab, ctx, rope_theta, tied, bias, qk norm,
+    // experts, used, ff of an expert
     static constexpr ModelShape shapes[] = {
         {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000, true, false, false},
         {"llama-3.2-3b", "llama", 28, 3072, 8192, 24, 8, 128, 128256, 131072, 500000, true, false, false},
@@ -19,6 +20,10 @@ std::span<const ModelShape> all_shapes() {
         {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 32768, 1000000, false, true, false},
         {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1000000, true, false, true},
         {"qwen3-4b", "qwen3", 36, 2560, 9728, 32, 8, 128, 151936, 40960, 1000000, true, false, true},
+        {"mixtral-8x7b", "llama", 32, 4096, 14336, 32, 8, 128, 32000, 32768, 1000000, false, false, false, 8,
+         2, 14336},
+        {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1000000, false, false, true,
+         128, 8, 768},
     };
     return shapes;
 }

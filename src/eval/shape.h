@@ -17,9 +17,10 @@ struct ModelShape {
     int32_t n_layers = 0, n_embd = 0, n_ff = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0;
     int32_t n_vocab = 0, n_ctx = 0;
     float rope_theta = 10000;
-    bool tied = false;      // the output is the embedding
-    bool qkv_bias = false;  // queries, keys and values have biases
-    bool qk_norm = false;   // queries and keys are normalized per head
+    bool tied = false;                                           // the output is the embedding
+    bool qkv_bias = false;                                       // queries, keys and values have biases
+    bool qk_norm = false;                                        // queries and keys are normalized per head
+    int32_t n_experts = 0, n_experts_used = 0, n_ff_expert = 0;  // 0: dense
 };
 
 std::span<const ModelShape> all_shapes();

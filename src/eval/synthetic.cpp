@@ -40,6 +40,9 @@ Hyper hyper_of(const ModelShape& s) {
     h.head_dim = h.v_head_dim = h.rope_dim = u(s.head_dim);
     h.n_vocab = u(s.n_vocab);
     h.rope_theta = s.rope_theta;
+    h.n_experts = u(s.n_experts);
+    h.n_experts_used = u(s.n_experts_used);
+    h.n_ff_expert = u(s.n_ff_expert);
     return h;
 }
 
@@ -49,6 +52,13 @@ TensorInfo tensor(std::string name, int64_t cols, int64_t rows = 0) {
     t.type = rows > 0 ? Type::bf16 : Type::f32;
     t.ne = {cols, rows > 0 ? rows : 1, 1, 1};
     t.n_dims = rows > 0 ? 2 : 1;
+    return t;
+}
+
+TensorInfo experts(std::string name, int64_t cols, int64_t rows, int64_t n) {
+    TensorInfo t = tensor(std::move(name), cols, rows);
+    t.ne[2] = n;
+    t.n_dims = 3;
     return t;
 }
 
@@ -67,9 +77,17 @@ std::vector<TensorInfo> tensors_of(const ModelShape& s) {
         add("attn_k.weight", s.n_embd, kv);
         add("attn_v.weight", s.n_embd, kv);
         add("attn_output.weight", q, s.n_embd);
-        add("ffn_gate.weight", s.n_embd, s.n_ff);
-        add("ffn_up.weight", s.n_embd, s.n_ff);
-        add("ffn_down.weight", s.n_ff, s.n_embd);
+        if (s.n_experts > 0) {
+            const std::string block = cat("blk.", i, ".");
+            add("ffn_gate_inp.weight", s.n_embd, s.n_experts);
+            for (const std::string_view name : {"ffn_gate_exps.weight", "ffn_up_exps.weight"})
+                list.push_back(experts(cat(block, name), s.n_embd, s.n_ff_expert, s.n_experts));
+            list.push_back(experts(cat(block, "ffn_down_exps.weight"), s.n_ff_expert, s.n_embd, s.n_experts));
+        } else {
+            add("ffn_gate.weight", s.n_embd, s.n_ff);
+            add("ffn_up.weight", s.n_embd, s.n_ff);
+            add("ffn_down.weight", s.n_ff, s.n_embd);
+        }
         if (s.qkv_bias) add("attn_q.bias", q), add("attn_k.bias", kv), add("attn_v.bias", kv);
         if (s.qk_norm) add("attn_q_norm.weight", s.head_dim), add("attn_k_norm.weight", s.head_dim);
     }
@@ -134,6 +152,11 @@ Result<void> check(const ModelShape& s) {
         if (v < 1 || v > 1 << 22)
             return Error{ErrorCode::invalid_argument, std::string(s.name), cat(v, " is no possible size"),
                          "give every size of the shape between 1 and 4194304"};
+    const int32_t e = s.n_experts;
+    if (e < 0 || e > max_experts ||
+        (e > 0 && (s.n_experts_used < 1 || s.n_experts_used > e || s.n_ff_expert < 1)))
+        return Error{ErrorCode::invalid_argument, std::string(s.name),
+                     cat(s.n_experts_used, " of ", e, " experts cannot be"), ""};
     return {};
 }
 
