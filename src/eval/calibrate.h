@@ -9,7 +9,7 @@
 
 namespace nibble {
 
-// Watches every matmul; activations are read as f32 in host memory.
+// Watches every matmul, and of experts those that a row chose; activations are read as f32 in host memory.
 class ImportanceObserver : public Observer {
   public:
     void before(const BoundInstr& b) override;
@@ -19,7 +19,9 @@ class ImportanceObserver : public Observer {
     struct Sums {
         std::vector<double> squares;
         double rows = 0;
+        std::vector<double> expert_rows = {};  // moe_matmul: of each expert; `squares` is one after the other
     };
+    void add_experts(const BoundInstr& b);
     std::map<const Instr*, Sums> sums_;  // by instruction: its weights are named in the program
 };
 

@@ -1,7 +1,8 @@
-// Importance files: tensors "<name>.in_sum2" [columns] and "<name>.counts" [1], f32.
+// Importance files: tensors "<name>.in_sum2" [columns (x experts)] and "<name>.counts" [1 (x experts)], f32.
 // Sums and counts are kept apart so that files of several texts can be added up.
 #include "src/quant/importance.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -38,7 +39,12 @@ Result<Importance> Importance::read(const std::filesystem::path& path) {
         const TensorInfo* counts = file.tensors.find(name + std::string(counts_suffix));
         if (!counts || t.type != Type::f32 || counts->type != Type::f32 || counts->elements() < 1)
             return refuse(cat("tensor '", name, "' lacks its sums or counts as f32"));
-        Entry e{floats(t), floats(*counts)[0]};
+        Entry e{floats(t), 0, floats(*counts)};
+        for (const float c : e.expert_counts) e.count += c >= 0 ? c : NAN;
+        if (!std::isfinite(e.count) || e.sums.size() % e.expert_counts.size())
+            return refuse(cat("tensor '", name, "' holds ", e.expert_counts.size(), " counts for ",
+                              e.sums.size(), " sums, or one that is no number"));
+        if (e.expert_counts.size() == 1) e.expert_counts.clear();
         for (const float x : e.sums)
             if (!std::isfinite(x) || x < 0)
                 return refuse(cat("tensor '", name, "' holds a sum of squares of ", x));
@@ -55,14 +61,16 @@ Result<void> Importance::write(const std::filesystem::path& path) const {
     w.metadata().set("imatrix.chunk_count", chunks);
     w.metadata().set("imatrix.chunk_size", chunk_tokens);
     for (const auto& [name, e] : tensors) {
-        const int64_t cols[] = {static_cast<int64_t>(e.sums.size()), 1}, one[] = {1, 1};
+        const auto experts = static_cast<int64_t>(std::max<size_t>(1, e.expert_counts.size()));
+        const int64_t cols[] = {static_cast<int64_t>(e.sums.size()) / experts, experts}, one[] = {1, experts};
         NIBBLE_TRY(w.declare(cat(name, sums_suffix), Type::f32, cols));
         NIBBLE_TRY(w.declare(cat(name, counts_suffix), Type::f32, one));
     }
     NIBBLE_TRY(w.begin());
     for (const auto& [name, e] : tensors) {
         NIBBLE_TRY(w.write(cat(name, sums_suffix), std::as_bytes(std::span(e.sums))));
-        NIBBLE_TRY(w.write(cat(name, counts_suffix), std::as_bytes(std::span(&e.count, 1))));
+        const auto counts = e.expert_counts.empty() ? std::span(&e.count, 1) : std::span(e.expert_counts);
+        NIBBLE_TRY(w.write(cat(name, counts_suffix), std::as_bytes(counts)));
     }
     return w.finish();
 }
@@ -71,15 +79,24 @@ Result<std::vector<float>> Importance::weights(const std::string& tensor, int64_
     std::vector<float> mean;
     const auto it = tensors.find(tensor);
     if (it == tensors.end()) return mean;
-    if (static_cast<int64_t>(it->second.sums.size()) != cols)
+    const Entry& e = it->second;
+    const size_t experts = std::max<size_t>(1, e.expert_counts.size());
+    if (cols <= 0 || e.sums.size() / experts != static_cast<size_t>(cols))
         return Error{ErrorCode::invalid_argument, "--importance",
-                     cat("has ", it->second.sums.size(), " columns for '", tensor, "', which has ", cols),
+                     cat("has ", e.sums.size() / experts, " columns for '", tensor, "', which has ", cols),
                      "it was made from another model"};
     // A column that never saw an activation still gets a little weight: its values must stay finite.
+    const auto n = static_cast<size_t>(cols);
+    std::vector<double> all(n);
     double total = 0;
-    for (const float s : it->second.sums) total += s;
-    const auto floor = static_cast<float>(1e-6 * total / static_cast<double>(cols) / it->second.count);
-    for (const float s : it->second.sums) mean.push_back(s / it->second.count + floor);
+    for (size_t i = 0; i < e.sums.size(); ++i) all[i % n] += e.sums[i], total += e.sums[i];
+    const auto floor = static_cast<float>(1e-6 * total / static_cast<double>(cols) / e.count);
+    for (size_t x = 0; x < experts; ++x) {
+        const float seen = e.expert_counts.empty() ? e.count : e.expert_counts[x];
+        for (size_t c = 0; c < n; ++c)
+            mean.push_back((seen > 0 ? e.sums[x * n + c] / seen : static_cast<float>(all[c] / e.count)) +
+                           floor);
+    }
     return mean;
 }
 

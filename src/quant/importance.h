@@ -13,8 +13,9 @@ namespace nibble {
 
 struct Importance {
     struct Entry {
-        std::vector<float> sums;  // of squares, per column
-        float count = 0;          // of activation rows
+        std::vector<float> sums;                // of squares, per column; of experts, one after the other
+        float count = 0;                        // of activation rows
+        std::vector<float> expert_counts = {};  // the same for each expert; empty: a plain matrix
     };
     std::map<std::string, Entry> tensors;  // by canonical weight name
     std::string dataset;
@@ -23,7 +24,8 @@ struct Importance {
     static Result<Importance> read(const std::filesystem::path& path);
     Result<void> write(const std::filesystem::path& path) const;
 
-    // Mean squares per column, or empty when this tensor was not seen. An Error when the width differs.
+    // Mean squares per column, or empty when this tensor was not seen; for a matrix of experts as many lists
+    // as there are experts, where one that saw no row has the mean of all. An Error when the width differs.
     Result<std::vector<float>> weights(const std::string& tensor, int64_t cols) const;
 };
 

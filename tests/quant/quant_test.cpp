@@ -234,6 +234,57 @@ TEST_CASE("NaN and infinity are refused with the tensor's name and leave no file
     }
 }
 
+TEST_CASE("importance of experts: each counts its own rows") {
+    const Scratch s;
+    const fs::path folder = root / "tests/golden/models/qwen3_moe";
+    const auto backend = cpu_backend();
+    Backend* const list[] = {backend.get()};
+    EngineConfig config;
+    config.runner.ctx = config.runner.batch_tokens = config.runner.max_outputs = 64;
+    auto engine = Engine::load(folder, config, list);
+    REQUIRE(engine);
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < 64; ++i) tokens.push_back(3 + i * 7 % 90);
+    const auto cut = cut_windows(tokens, 64, 64, {});
+    Scorer scorer(*engine);
+    ImportanceObserver observer;
+    for (const Window& w : cut) REQUIRE(scorer.logits(w, &observer));
+    Importance collected;
+    REQUIRE(observer.finish(engine->runner().program(), collected).ok());
+    REQUIRE(collected.write(s.dir / "imatrix").ok());
+    const auto read = Importance::read(s.dir / "imatrix");
+    REQUIRE(read);
+    for (const std::string_view part : {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}) {
+        const auto& e = read->tensors.at(cat("blk.1.", part, ".weight"));
+        REQUIRE(e.expert_counts.size() == 8);
+        CHECK(e.sums.size() == 8 * 64);
+        CHECK(e.count == 64 * 3);  // three experts per token
+        CHECK(*std::ranges::max_element(e.expert_counts) <= 64);
+        CHECK(e.expert_counts == collected.tensors.at(cat("blk.1.", part, ".weight")).expert_counts);
+    }
+
+    // Different experts get different weights, and the weighted search changes the bytes.
+    const auto weights = read->weights("blk.1.ffn_down_exps.weight", 64);
+    REQUIRE(weights);
+    REQUIRE(weights->size() == 8 * 64);
+    CHECK(!std::equal(weights->begin(), weights->begin() + 64, weights->begin() + 64));
+    const auto model = open(folder);
+    ConvertOptions plain, weighted;
+    weighted.importance = &*read;
+    const auto a = quantize(*model, "q4_0", s.dir / "plain.gguf", plain);
+    const auto b = quantize(*model, "q4_0", s.dir / "weighted.gguf", weighted);
+    REQUIRE(a);
+    REQUIRE(b);
+    const auto bytes = [&](std::string_view file) {
+        const auto f = TensorFile::open(s.dir / file);
+        REQUIRE(f);
+        const auto d = f->find("blk.1.ffn_down_exps.weight")->data;
+        return std::vector<std::byte>(d.begin(), d.end());
+    };
+    CHECK(bytes("plain.gguf").size() == 8 * 64 * 64 / 32 * 18);
+    CHECK(bytes("plain.gguf") != bytes("weighted.gguf"));
+}
+
 TEST_CASE("importance: collected, written, read, and used") {
     const Scratch s;
     const auto backend = cpu_backend();
