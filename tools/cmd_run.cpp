@@ -1,10 +1,12 @@
 // nibble run: answers one prompt, or many in one load, and exits: text to stdout, statistics to stderr.
 // Ctrl-C ends the answers, flushes what was generated and exits with 130.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 
 #include <sys/resource.h>
 
+#include "tools/constraint_options.h"
 #include "tools/run_output.h"
 #include "tools/run_prompts.h"
 #include "tools/template_option.h"
@@ -23,6 +25,7 @@ struct RunCommand {
     TemplateOption chat_template;
     RunOptions options;
     SamplingOptions sampling;
+    ConstraintOptions constraint;
     int64_t n = -1;
     int32_t logprobs = -1, parallel = 4;
     std::vector<std::string> stop;
@@ -32,7 +35,7 @@ struct RunCommand {
     Result<int> operator()() const;
     bool applies_template(const Tokenizer& tokenizer) const;
     Result<void> submit_all(Engine& engine, const std::vector<Conversation>& conversations,
-                            const SamplerParams& params, RunOutput& output) const;
+                            const Request& base, RunOutput& output) const;
     Result<bool> generate(Engine& engine, RunOutput& output) const;
     void print_statistics(const Engine& engine, const RunOutput& output, size_t allocated, double load,
                           double wall, const SamplerParams& params) const;
@@ -44,7 +47,7 @@ bool RunCommand::applies_template(const Tokenizer& tokenizer) const {
 }
 
 Result<void> RunCommand::submit_all(Engine& engine, const std::vector<Conversation>& conversations,
-                                    const SamplerParams& params, RunOutput& output) const {
+                                    const Request& base, RunOutput& output) const {
     const Tokenizer& tokenizer = engine.tokenizer();
     std::optional<ChatFormat> format;
     if (applies_template(tokenizer)) {
@@ -55,7 +58,7 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::vector<Conversati
         return Error{ErrorCode::invalid_argument, "--system", "has no place in a raw prompt", "add --chat"};
     }
     for (const Conversation& c : conversations) {
-        Request r;
+        Request r = base;
         RunAnswer answer;
         r.stop = stop;
         if (format) {
@@ -69,7 +72,6 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::vector<Conversati
             r.prompt = tokenizer.encode(c.messages.back().content, encode);
             if (echo) answer.prompt = c.messages.back().content;
         }
-        r.sampling = params;
         r.max_tokens = n;
         r.ignore_eos = ignore_eos;
         r.logprobs = logprobs;
@@ -137,6 +139,7 @@ Result<int> RunCommand::operator()() const {
     for (const std::string& warning : conflicts(params))
         std::fprintf(stderr, "nibble: warning: %s\n", warning.c_str());
     EngineConfig config = NIBBLE_TRY(options.config());
+    std::optional<Grammar> grammar = NIBBLE_TRY(constraint.read());
     const std::vector<Conversation> conversations = NIBBLE_TRY(prompts.read());
     config.runner.max_sequences =
         static_cast<int32_t>(std::min(conversations.size(), static_cast<size_t>(parallel)));
@@ -155,11 +158,18 @@ Result<int> RunCommand::operator()() const {
     RunOutput output(format, engine.tokenizer(), std::move(parameters), load);
     std::signal(SIGINT, [](int) { interrupted = 1; });
     const Clock::time_point begin = Clock::now();
-    NIBBLE_TRY(submit_all(engine, conversations, params, output));
+    Request base;
+    base.sampling = params;
+    if (grammar) base.constraint = NIBBLE_TRY(engine.constraint(std::move(*grammar)));
+    NIBBLE_TRY(submit_all(engine, conversations, base, output));
     const bool cancelled = NIBBLE_TRY(generate(engine, output));
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
     if (format == RunFormat::text && isatty(STDOUT_FILENO)) std::fputc('\n', stdout), std::fflush(stdout);
     if (!quiet) print_statistics(engine, output, engine.runner().allocated_bytes(), load, wall, params);
+    const bool stuck = std::ranges::count(output.answers(), Finish::stuck, &RunAnswer::finish) > 0;
+    if (stuck && !cancelled)
+        return Error{ErrorCode::unsupported, "constraint",
+                     "the vocabulary has no token that goes on from here", "the text so far keeps to it"};
     return cancelled ? exit_interrupted : exit_ok;
 }
 
@@ -195,6 +205,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
         ->capture_default_str();
     add_output(app, *c);
     c->options.add(app);
+    c->constraint.add(app);
     c->sampling.add(app);
     app.footer(
         "Examples:\n  nibble run --raw -p \"Once upon a time\" -n 100\n  cat report.txt | nibble run -p "

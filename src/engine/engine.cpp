@@ -24,11 +24,43 @@ std::string_view name(Finish finish) {
             return "length";
         case Finish::context:
             return "context";
+        case Finish::complete:
+            return "complete";
+        case Finish::stuck:
+            return "stuck";
         case Finish::cancelled:
             return "cancelled";
     }
     return "none";
 }
+
+namespace {
+
+// A sequence's grammar as the sampler sees it.
+class MatcherFilter : public TokenFilter {
+  public:
+    explicit MatcherFilter(const Matcher& matcher) : matcher_(matcher) {}
+    bool allows(Token token) override { return matcher_.allows(token); }
+    void mask(std::span<float> logits) override {
+        masked_ = true;
+        const auto mask = matcher_.mask();
+        for (size_t word = 0; word * 64 < logits.size(); ++word) {
+            const uint64_t bits = word < mask->size() ? (*mask)[word] : 0;
+            if (bits == ~uint64_t{0}) continue;
+            const size_t end = std::min(logits.size(), word * 64 + 64);
+            for (size_t i = word * 64; i < end; ++i)
+                if (!(bits >> (i % 64) & 1)) logits[i] = -std::numeric_limits<float>::infinity();
+        }
+    }
+
+    bool masked() const { return masked_; }
+
+  private:
+    const Matcher& matcher_;
+    bool masked_ = false;
+};
+
+}  // namespace
 
 struct Engine::State {
     EngineConfig config;
@@ -37,11 +69,13 @@ struct Engine::State {
     std::vector<KvGroup> groups;
     std::vector<std::unique_ptr<Sequence>> sequences;  // running and waiting, in order of arrival
     RequestId next_id = 1;
+    std::shared_ptr<const TokenTrie> token_trie;  // made for the first constraint
 
     Result<void> make_groups();
     void adopt_prefix(Sequence& s);
     Result<void> add_rows(Batch& batch, Sequence& s, int32_t count);
     Result<Event> sample(Sequence& s, std::span<float> logits);
+    Result<std::optional<Token>> pick(Sequence& s, std::span<float> logits);
     Finish finish_of(const Sequence& s, Token token) const;
     void remember(Sequence& s);
     void report_cancelled(StepReport& report);
@@ -74,8 +108,8 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
                      cat("the tokenizer has ", tokenizer.n_vocab(), " tokens, the embedding ",
                          runner.spec().n_vocab, " rows"),
                      "they do not belong together"};
-    auto state =
-        std::unique_ptr<State>(new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}});
+    auto state = std::unique_ptr<State>(
+        new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, 1, {}});
     NIBBLE_TRY(state->make_groups());
     return Engine(std::move(state));
 }
@@ -128,13 +162,20 @@ Result<RequestId> Engine::submit(Request request) {
                                                     Rng(0),
                                                     Detokenizer(state_->tokenizer),
                                                     StopMatcher({}),
+                                                    {},
                                                     false});
     s->tokens = s->request.prompt;
     s->rng = Rng(s->request.sampling.seed.value_or(0), s->request.stream);
     s->stop = StopMatcher(s->request.stop);
+    if (s->request.constraint) s->matcher.emplace(s->request.constraint);
     for (KvGroup& g : state_->groups) s->tables.emplace_back(*g.pool);
     state_->sequences.push_back(std::move(s));
     return state_->sequences.back()->id;
+}
+
+Result<std::shared_ptr<Constraint>> Engine::constraint(Grammar grammar) {
+    if (!state_->token_trie) state_->token_trie = TokenTrie::create(state_->tokenizer);
+    return Constraint::create(std::make_shared<const Grammar>(std::move(grammar)), state_->token_trie);
 }
 
 void Engine::cancel(RequestId request) {
@@ -188,9 +229,21 @@ void Engine::State::remember(Sequence& s) {
 Finish Engine::State::finish_of(const Sequence& s, Token token) const {
     if (s.stop.matched()) return Finish::stop;
     if (!s.request.ignore_eos && tokenizer.is_end_of_generation(token)) return Finish::eos;
+    if (s.matcher && !s.matcher->may_continue()) return Finish::complete;
     if (s.request.max_tokens >= 0 && s.n_generated >= s.request.max_tokens) return Finish::length;
     if (static_cast<int32_t>(s.tokens.size()) >= runner.config().ctx) return Finish::context;
     return Finish::none;
+}
+
+// Under a constraint only tokens that keep to it, as TokenFilter says; nothing if there is none.
+Result<std::optional<Token>> Engine::State::pick(Sequence& s, std::span<float> logits) {
+    if (!s.matcher) return std::optional(NIBBLE_TRY(s.chain.pick(logits, s.rng)));
+    MatcherFilter filter(*s.matcher);
+    const Result<Token> token = s.chain.pick(logits, s.rng, &filter);
+    if (!token && filter.masked()) return std::optional<Token>();
+    NIBBLE_TRY(token);
+    NIBBLE_TRY(s.matcher->accept(*token));
+    return std::optional(*token);
 }
 
 Result<Event> Engine::State::sample(Sequence& s, std::span<float> logits) {
@@ -201,7 +254,13 @@ Result<Event> Engine::State::sample(Sequence& s, std::span<float> logits) {
     e.request = s.id;
     if (s.request.logprobs > 0)
         e.top = NIBBLE_TRY(top_logprobs(logits, static_cast<size_t>(s.request.logprobs)));
-    e.token = NIBBLE_TRY(s.chain.pick(logits, s.rng));
+    const std::optional<Token> token = NIBBLE_TRY(pick(s, logits));
+    if (!token) {
+        e.text = s.stop.push(s.detokenizer.flush()) + s.stop.flush();
+        e.finish = Finish::stuck;
+        return e;
+    }
+    e.token = *token;
     if (s.request.logprobs >= 0)
         e.logprob =
             static_cast<double>(logits[static_cast<size_t>(e.token)]) - NIBBLE_TRY(log_sum_exp(logits));

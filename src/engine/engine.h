@@ -34,6 +34,9 @@ class Engine {
     // Runs one mixed batch. Each running request yields at most one token.
     Result<StepReport> step();
 
+    // A grammar over this model's vocabulary, for requests. An Error if no token can begin what it asks for.
+    Result<std::shared_ptr<Constraint>> constraint(Grammar grammar);
+
     const Tokenizer& tokenizer() const;
     const ModelSpec& spec() const;
     ModelRunner& runner();  // for scoring text and for statistics

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ggml/base/result.h"
 #include "src/sample/logprobs.h"
 #include "src/sample/params.h"
+#include "src/text/grammar/constraint.h"
 
 namespace nibble {
 
@@ -22,14 +24,18 @@ struct Request {
     bool ignore_eos = false;        // end-of-generation tokens are never chosen
     uint64_t stream = 0;            // tells samples of one prompt and seed apart
     int32_t logprobs = -1;          // >= 0: report log-probabilities, with so many alternatives
+    // What the answer must be, e.g. from Engine::constraint(); may be shared by requests of one engine.
+    std::shared_ptr<Constraint> constraint;
 };
 
 enum class Finish : uint8_t {
-    none,     // still running
-    eos,      // the model ended its turn
-    stop,     // a stop string appeared
-    length,   // max_tokens were generated
-    context,  // the context is full
+    none,      // still running
+    eos,       // the model ended its turn
+    stop,      // a stop string appeared
+    length,    // max_tokens were generated
+    context,   // the context is full
+    complete,  // the constraint is met and allows nothing more
+    stuck,     // no token of the vocabulary keeps to the constraint
     cancelled,
 };
 std::string_view name(Finish finish);
@@ -38,7 +44,7 @@ std::string_view name(Finish finish);
 // character, the beginning of a stop string) or hold what several tokens held back.
 struct Event {
     RequestId request = 0;
-    Token token = -1;  // -1: an end without a token (cancelled)
+    Token token = -1;  // -1: an end without a token (cancelled, stuck)
     std::string text;
     Finish finish = Finish::none;
     double logprob = 0;               // of the token, under the model's own distribution; if asked for

@@ -32,6 +32,7 @@ struct Sequence {
     Rng rng;
     Detokenizer detokenizer;
     StopMatcher stop;
+    std::optional<Matcher> matcher;  // of request.constraint
     bool cancelled = false;
 
     int32_t pending() const { return static_cast<int32_t>(tokens.size()) - n_computed; }

@@ -13,8 +13,12 @@
 
 namespace nibble {
 
-// A constraint on the next token (a grammar). The chain asks for the mask only if the token that it picked
-// freely is not allowed, which is rare once a model follows the format.
+// A constraint on the next token (a grammar). The chain first picks freely and keeps the token if it is
+// allowed; only otherwise, which is rare once a model follows the format, it masks the logits and picks anew,
+// with a random number of its own. With P the distribution of the free chain, Q that of the chain on masked
+// logits and r = P(not allowed), an allowed token is drawn with probability P(t) + r Q(t). Without truncating
+// links (top-k, top-p, ...) P(t) = (1 - r) Q(t), so that is exactly Q; with them it lies between P restricted
+// to allowed tokens and Q. Greedy gives the best allowed token in either case. probabilities() gives Q.
 class TokenFilter {
   public:
     virtual ~TokenFilter() = default;

@@ -1,0 +1,66 @@
+// Interning and merging of stack sets.
+// Merging goes down only where two sets differ, at most max_depth levels.
+#include "src/text/grammar/stacks.h"
+
+#include <algorithm>
+
+namespace nibble {
+
+Stacks::Stacks() { intern(true, {}); }
+
+StackId Stacks::intern(bool empty, std::span<const Entry> list) {
+    uint64_t hash = empty ? 1 : 0;
+    for (const Entry& e : list) {
+        hash = hash_mix(hash, static_cast<uint64_t>(e.state));
+        hash = hash_mix(hash, static_cast<uint64_t>(e.below));
+    }
+    const auto [first, last] = known_.equal_range(hash);
+    for (auto it = first; it != last; ++it)
+        if (has_empty(it->second) == empty && std::ranges::equal(entries(it->second), list))
+            return it->second;
+    Node n;
+    n.first = entries_.size();
+    n.count = static_cast<uint32_t>(list.size());
+    n.empty = empty;
+    for (const Entry& e : list) n.depth = std::max(n.depth, node(e.below).depth + 1);
+    entries_.insert(entries_.end(), list.begin(), list.end());
+    nodes_.push_back(n);
+    const auto id = static_cast<StackId>(nodes_.size() - 1);
+    known_.emplace(hash, id);
+    return id;
+}
+
+StackId Stacks::push(int32_t state, StackId below) {
+    if (node(below).depth >= max_depth) return -1;
+    const Entry e{state, below};
+    return intern(false, {&e, 1});
+}
+
+StackId Stacks::merge(StackId a, StackId b) {
+    if (a == b) return a;
+    if (a > b) std::swap(a, b);
+    const uint64_t key = static_cast<uint64_t>(a) << 32 | static_cast<uint64_t>(b);
+    if (const auto known = merged_.find(key); known != merged_.end()) return known->second;
+    std::vector<Entry> all;
+    const auto copy = [this](StackId id) {
+        const auto e = entries(id);
+        return std::vector<Entry>(e.begin(), e.end());
+    };
+    const std::vector<Entry> x = copy(a), y = copy(b);
+    size_t i = 0, j = 0;
+    while (i < x.size() || j < y.size()) {
+        if (j == y.size() || (i < x.size() && x[i].state < y[j].state)) {
+            all.push_back(x[i++]);
+        } else if (i == x.size() || y[j].state < x[i].state) {
+            all.push_back(y[j++]);
+        } else {
+            all.push_back({x[i].state, merge(x[i].below, y[j].below)});
+            ++i, ++j;
+        }
+    }
+    const StackId id = intern(has_empty(a) || has_empty(b), all);
+    merged_.emplace(key, id);
+    return id;
+}
+
+}  // namespace nibble

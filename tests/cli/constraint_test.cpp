@@ -1,0 +1,52 @@
+// --json-schema, --grammar and --regex as scripts meet them.
+// The answers are checked, and the one line that a refused constraint gives.
+#include <fstream>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/common.h"
+
+using namespace nibble;
+
+TEST_CASE("run: answers keep to a schema, a grammar, an expression") {
+    const Scratch scratch;
+    const std::string schema =
+        scratch.file("schema.json", R"({"type":"object","properties":{"name":{"type":"string","maxLength":10},
+                          "age":{"type":"integer","minimum":1,"maximum":99}},"required":["name","age"]})");
+    for (const char* seed : {"1", "2", "3"}) {
+        const ProcessResult r =
+            nibble_cli({"run", "--raw", "-q", "-p", "The fox", "--json-schema", schema, "--seed", seed});
+        INFO(r.out << r.err);
+        REQUIRE(r.code == 0);
+        const auto v = nlohmann::json::parse(r.out, nullptr, false);
+        REQUIRE(v.is_object());
+        CHECK(v.at("name").is_string());
+        CHECK((v.at("age") >= 1 && v.at("age") <= 99));
+    }
+    const std::string grammar = scratch.file("g.gbnf", "root ::= (\"fox\" | \"crow\") \" \" [0-9]{2}\n");
+    const ProcessResult g =
+        nibble_cli({"run", "--raw", "--json", "-q", "-p", "The", "--grammar", grammar, "--temp", "0"});
+    REQUIRE(g.code == 0);
+    const auto v = nlohmann::json::parse(g.out, nullptr, false);
+    REQUIRE(v.is_object());
+    CHECK(v.at("finish") == "complete");
+    const auto text = v.at("text").get<std::string>();
+    CHECK((text.starts_with("fox ") || text.starts_with("crow ")));
+    const ProcessResult e = nibble_cli({"run", "--raw", "-q", "-p", "Call", "--regex", "\\d{3}-\\d{4}"});
+    CHECK(e.code == 0);
+    REQUIRE(e.out.size() == 8);
+    CHECK(e.out[3] == '-');
+}
+
+TEST_CASE("run: constraints that cannot be met are refused before a model is loaded") {
+    const Scratch scratch;
+    check_refused(nibble_cli({"run", "-p", "x", "--regex", "(?=a)"}), 1, "look-around is not supported");
+    check_refused(nibble_cli({"run", "-p", "x", "--json-schema", scratch.file("s", "{\"not\":{}}")}), 1,
+                  "'not' is not supported");
+    check_refused(
+        nibble_cli({"run", "-p", "x", "--grammar", scratch.file("g", "root ::= root \"a\" | \"b\"")}), 1,
+        "begins with itself");
+    check_refused(nibble_cli({"run", "-p", "x", "--grammar", (scratch.dir / "none").string()}), 1, "none");
+    check_refused(nibble_cli({"run", "-p", "x", "--regex", "a", "--grammar", "g"}), 2, "excludes");
+}

@@ -1,0 +1,32 @@
+// Reading the grammar that an answer must follow.
+// One of the three flags at most.
+#include "tools/constraint_options.h"
+
+#include "ggml/base/mapped_file.h"
+
+namespace nibble {
+
+void ConstraintOptions::add(CLI::App& app) {
+    auto* g = app.add_option("--grammar", grammar, "the answer follows the GBNF grammar in this file");
+    auto* s = app.add_option("--json-schema", schema, "the answer is JSON after the schema in this file");
+    auto* r = app.add_option_function<std::string>(
+        "--regex", [this](const std::string& text) { regex = text, has_regex = true; },
+        "the answer matches this regular expression as a whole");
+    for (auto* o : {g, s, r}) o->group("Constrained output");
+    g->excludes(s)->excludes(r);
+    s->excludes(r);
+}
+
+Result<std::optional<Grammar>> ConstraintOptions::read() const {
+    if (has_regex) return std::optional(NIBBLE_TRY(Grammar::from_regex(regex)));
+    const std::string& file = grammar.empty() ? schema : grammar;
+    if (file.empty()) return std::optional<Grammar>();
+    const std::string text = NIBBLE_TRY(read_text_file(file));
+    auto compiled = grammar.empty() ? Grammar::from_json_schema(text) : Grammar::from_gbnf(text);
+    if (compiled) return std::optional(std::move(*compiled));
+    Error e = compiled.error();
+    e.where = cat(file, ": ", e.where);
+    return e;
+}
+
+}  // namespace nibble
