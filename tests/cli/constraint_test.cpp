@@ -8,6 +8,7 @@
 #include "tests/cli/common.h"
 
 using namespace nibble;
+using namespace nibble::cli_test;
 
 TEST_CASE("run: answers keep to a schema, a grammar, an expression") {
     const Scratch scratch;
@@ -41,7 +42,7 @@ TEST_CASE("run: answers keep to a schema, a grammar, an expression") {
 
 TEST_CASE("run: constraints that cannot be met are refused before a model is loaded") {
     const Scratch scratch;
-    check_refused(nibble_cli({"run", "-p", "x", "--regex", "(?=a)"}), 1, "look-around is not supported");
+    check_refused(nibble_cli({"run", "-p", "x", "--regex", "(?=a)"}), 2, "look-around is not supported");
     check_refused(nibble_cli({"run", "-p", "x", "--json-schema", scratch.file("s", "{\"not\":{}}")}), 1,
                   "'not' is not supported");
     check_refused(

@@ -2,7 +2,9 @@
 // bounded memory, and what is refused up front.
 #include "src/text/grammar/constraint.h"
 
-#include <nlohmann/json.hpp>
+#include <chrono>
+#include <map>
+#include <set>
 
 #include "ggml/base/cat.h"
 #include "src/model/vocab_file.h"
@@ -156,4 +158,65 @@ TEST_CASE("what cannot be met is refused up front") {
     for (int i = 0; i < 3000; ++i) chain += cat("r", i, " ::= r", i + 1, " \"b\"\n");
     chain += "r3000 ::= \"a\"\n";
     CHECK(refused(chain.c_str()).find("rules deep") != std::string::npos);
+}
+
+TEST_CASE("cost with a vocabulary of 150,000 tokens") {
+    // GPT-2's tokens and pairs of them; a document in the longest tokens that fit.
+    const Vocabulary small("gpt-2.gguf");
+    Vocab v;
+    v.pre = "gpt-2";
+    v.tokens = small.tokenizer.vocab().tokens;
+    std::set<std::string> known(v.tokens.begin(), v.tokens.end());
+    for (size_t i = 0; v.tokens.size() < 150'000; ++i) {
+        std::string pair = cat(v.tokens[i * 7919 % 50'000], v.tokens[i * 104'729 % 50'000]);
+        if (pair.size() < 24 && known.insert(pair).second) v.tokens.push_back(std::move(pair));
+    }
+    auto tokenizer = Tokenizer::create(std::move(v));
+    REQUIRE(tokenizer);
+    using Clock = std::chrono::steady_clock;
+    const auto microseconds = [](Clock::duration d) {
+        return std::chrono::duration<double, std::micro>(d).count();
+    };
+    Clock::time_point begin = Clock::now();
+    const auto trie = TokenTrie::create(*tokenizer);
+    const double trie_us = microseconds(Clock::now() - begin);
+    std::map<std::string, Token, std::less<>> by_text;
+    for (size_t i = 0; i < trie->n_vocab(); ++i) by_text.emplace(trie->piece(static_cast<Token>(i)), i);
+    std::string text = "{\"name\": \"";
+    for (int i = 0; i < 20; ++i) text += "The old king of the mountain, ";
+    text += "\", \"age\": 87, \"tags\": [\"red\"";
+    for (int i = 0; i < 50; ++i) text += ", \"green\", \"blue\"";
+    text += "]}";
+    begin = Clock::now();
+    const auto grammar = must(Grammar::from_json_schema(
+        R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":0,"maximum":130},"tags":{"type":"array","items":{"enum":["red","green","blue"]}}},"required":["name","age"]})"));
+    const double compile_us = microseconds(Clock::now() - begin);
+    auto c = Constraint::create(grammar, trie);
+    REQUIRE(c);
+    // First all tokens as sampled, then the same with a mask at each of them.
+    double check_us = 0, mask_us = 0;
+    size_t n = 0;
+    for (const bool masks : {false, true}) {
+        Matcher m(*c);
+        begin = Clock::now();
+        n = 0;
+        for (size_t at = 0; at < text.size(); ++n) {
+            size_t length = std::min<size_t>(24, text.size() - at);
+            auto token = by_text.end();
+            while ((token = by_text.find(std::string_view(text).substr(at, length))) == by_text.end())
+                --length;
+            if (masks) REQUIRE(has(*m.mask(), token->second));
+            REQUIRE(m.allows(token->second));
+            REQUIRE(m.accept(token->second));
+            at += length;
+        }
+        CHECK(m.may_end());
+        (masks ? mask_us : check_us) = microseconds(Clock::now() - begin);
+    }
+    const auto made = static_cast<double>((*c)->counters().masks_made);
+    MESSAGE("compile ", compile_us, " us, tree of tokens ", trie_us, " us; ", n, " tokens: check ",
+            check_us / static_cast<double>(n), " us each; ", made, " masks made, ", mask_us / made,
+            " us per new mask");
+    CHECK(check_us / static_cast<double>(n) < 1000);
+    CHECK(made < 60);
 }
