@@ -168,7 +168,7 @@ TEST_CASE("cost with a vocabulary of 150,000 tokens") {
     v.tokens = small.tokenizer.vocab().tokens;
     std::set<std::string> known(v.tokens.begin(), v.tokens.end());
     for (size_t i = 0; v.tokens.size() < 150'000; ++i) {
-        std::string pair = cat(v.tokens[i * 7919 % 50'000], v.tokens[i * 104'729 % 50'000]);
+        std::string pair = cat(v.tokens[i * 7919 % 50'000], v.tokens[(i * 104'729 + i / 50'000) % 50'000]);
         if (pair.size() < 24 && known.insert(pair).second) v.tokens.push_back(std::move(pair));
     }
     auto tokenizer = Tokenizer::create(std::move(v));
