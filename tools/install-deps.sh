@@ -7,10 +7,11 @@ declare -A why=(
   [g++]="the C++20 compiler" [cmake]="the build system" [ninja-build]="runs the build in parallel"
   [nlohmann-json3-dev]="reads config.json and tokenizer.json" [libpcre2-dev]="splits text for tokenizers"
   [libcli11-dev]="parses the command line" [doctest-dev]="the test framework"
+  [libedit-dev]="edits lines in the chat"
 )
 missing=()
 if command -v dpkg-query >/dev/null 2>&1; then
-  for p in g++ cmake ninja-build nlohmann-json3-dev libpcre2-dev libcli11-dev doctest-dev; do
+  for p in g++ cmake ninja-build nlohmann-json3-dev libpcre2-dev libcli11-dev doctest-dev libedit-dev; do
     dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$p")
   done
 fi

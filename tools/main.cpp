@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <string>
 
+#include <unistd.h>
+
 #include "tools/cli.h"
 
 namespace nibble {
@@ -22,6 +24,12 @@ int main(int argc, char** argv) {
     CLI::App app{"nibble runs large language models locally.", "nibble"};
     app.set_version_flag("--version", NIBBLE_VERSION);
     app.require_subcommand(1);
+    // Plain `nibble` on a terminal is the chat.
+    const char* const chat[] = {argv[0], "chat"};
+    if (argc == 1 && ::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO)) {
+        argc = 2;
+        argv = const_cast<char**>(chat);
+    }
     app.failure_message([](const CLI::App* a, const CLI::Error& e) {
         return std::string("nibble: ") + e.what() + " (see `" + a->get_name() + " --help`)\n";
     });

@@ -1,0 +1,201 @@
+// nibble chat as people and pipes meet it: in a real pseudo-terminal, with keys, pastes, resizes and signals.
+// What the tiny model says does not matter.
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+
+#include "ggml/base/mapped_file.h"
+#include "tests/cli/common.h"
+#include "tests/cli/pty.h"
+
+using namespace nibble;
+using namespace nibble::cli_test;
+
+namespace {
+
+// History goes to a scratch folder.
+struct Home : Scratch {
+    Home() { ::setenv("XDG_STATE_HOME", dir.c_str(), 1); }
+    fs::path history() const { return dir / "nibble/history"; }
+};
+
+std::vector<std::string> chat(std::vector<std::string> more = {}) {
+    std::vector<std::string> args = {NIBBLE_BINARY, "chat", "--seed", "1", "-n", "8"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+}
+
+const std::string prompt = ">>> ", enter = "\r", ctrl_c = "\x03", ctrl_d = "\x04";
+
+// An answer that does not end by itself: the end of a turn is forbidden.
+const std::vector<std::string> endless = {"-n",    "100000", "--logit-bias", "4088:-inf,4090:-inf",
+                                          "--ctx", "30000"};
+
+}  // namespace
+
+TEST_CASE("chat in a pipe: a message a line, the text alone on stdout") {
+    const ProcessResult r = nibble_cli({"chat", "-n", "8", "--seed", "1", "--no-history"},
+                                       "Hello\n/undo\nHello\n/bye\nignored\n");
+    CHECK(r.code == 0);
+    CHECK(r.err.empty());
+    CHECK(r.out.find('\x1b') == std::string::npos);
+    CHECK(r.out.find("The last turn is gone; 0 messages remain.") != std::string::npos);
+    CHECK(r.out.find("tokens/s") == std::string::npos);
+}
+
+TEST_CASE("chat: commands, saving and loading, errors that do not end it") {
+    const Scratch s;
+    const std::string file = (s.dir / "talk.json").string();
+    const std::string note = s.file("note.txt", "The goose is golden.");
+    const ProcessResult r =
+        nibble_cli({"chat", "-n", "8", "--seed", "1", "--no-history", "--system", "Be kind."},
+                   cat("/attach ", note, "\nWhat is it?\n/save ", file,
+                       "\n/nosuch\n/set top_k 7\n/set top_k "
+                       "x\n/params\n/help\n/stats\n/probs\n/regen\n/clear\n/undo\n/load ",
+                       file, "\n/tokens\n/template plain\n/edit Who?\n/save ", file, "\n"));
+    CHECK(r.code == 0);
+    CHECK(r.err.find("/nosuch: is not a command") != std::string::npos);
+    CHECK(r.err.find("top_k: 'x' is not allowed") != std::string::npos);
+    CHECK(r.err.find("/undo: the conversation is empty") != std::string::npos);
+    for (const char* expected :
+         {"* top_k", "/regenerate", "computed", " %  ", "Loaded 2 messages.", "of 512 tokens"})
+        CHECK_MESSAGE(r.out.find(expected) != std::string::npos, expected);
+    const auto saved = nlohmann::json::parse(*read_text_file(file));
+    REQUIRE(saved["messages"].size() == 3);
+    CHECK(saved["messages"][0]["content"] == "Be kind.");
+    CHECK(saved["messages"][1]["content"] == "Who?");
+    check_refused(nibble_cli({"chat", "--load", note}), 1, "note.txt");
+    check_refused(nibble_cli({"chat", "--context-overflow", "ignore"}), 2, "ignore");
+}
+
+TEST_CASE("chat on a terminal: an answer with its status line, history with mode 0600, Ctrl-D leaves") {
+    const Home home;
+    Pty t(chat());
+    REQUIRE(t.wait_for(prompt));
+    t.type("Tell me a story." + enter);
+    CHECK(t.wait_for("\x1b[2m[8 tokens"));
+    CHECK(t.wait_for("/512]"));
+    REQUIRE(t.wait_for(prompt));
+    t.type(ctrl_d);
+    CHECK(t.wait_end() == 0);
+    CHECK(t.restored());
+    struct stat s {};
+    REQUIRE(::stat(home.history().c_str(), &s) == 0);
+    CHECK((s.st_mode & 0777) == 0600);
+    CHECK(read_text_file(home.history())->find("story.") != std::string::npos);
+    Pty again(chat({"--no-color"}));  // the line comes back with the key up
+    REQUIRE(again.wait_for(prompt));
+    again.type("\x1b[A");
+    CHECK(again.wait_for("Tell me a story."));
+    again.type(enter);
+    CHECK(again.wait_for("[8 tokens"));
+    CHECK(again.seen().find("\x1b[2m") == std::string::npos);
+}
+
+TEST_CASE("chat on a terminal: Ctrl-C stops the answer and keeps it; at the prompt the second one leaves") {
+    const Home home;
+    Pty t(chat(endless));
+    REQUIRE(t.wait_for(prompt));
+    t.type("Tell me a story." + enter);
+    REQUIRE(t.wait_for("\n"));
+    ::usleep(100'000);
+    t.type(ctrl_c);
+    CHECK(t.wait_for(", stopped]"));
+    REQUIRE(t.wait_for(prompt));
+    t.type("/save " + (home.dir / "kept.json").string() + enter);
+    CHECK(t.wait_for("Saved 2 messages"));
+    REQUIRE(t.wait_for(prompt));
+    t.type("half a line" + ctrl_c);
+    CHECK(t.wait_for("Ctrl-C again"));
+    REQUIRE(t.wait_for(prompt));
+    t.type(ctrl_c);
+    CHECK(t.wait_end() == 0);
+    CHECK(t.restored());
+    const auto saved = nlohmann::json::parse(*read_text_file(home.dir / "kept.json"));
+    CHECK(saved["messages"][1]["content"].get<std::string>().size() > 10);
+}
+
+TEST_CASE("chat on a terminal: several lines by backslash, block, Ctrl-J and paste; wide characters") {
+    const Home home;
+    const std::string file = (home.dir / "lines.json").string();
+    Pty t(chat({"-n", "1"}));
+    const auto send = [&](const std::string& keys) {
+        REQUIRE(t.wait_for(prompt));
+        t.type(keys);
+        REQUIRE(t.wait_for("tokens,"));
+    };
+    send("one\\" + enter + "two" + enter);
+    send("\"\"\"" + enter + "three" + enter + "four\"\"\"" + enter);
+    send("five\nsix" + enter);
+    send("\x1b[200~seven\reight\t/bye\r\x1b[201~nine" + enter);
+    send("na\xc3\xafve \xe4\xbd\xa0\xe5\xa5\xbd!\x1b[D\x7f?" + enter);
+    REQUIRE(t.wait_for(prompt));
+    t.type("/save " + file + enter);
+    CHECK(t.wait_for("Saved 10 messages"));
+    const auto saved = nlohmann::json::parse(*read_text_file(file))["messages"];
+    CHECK(saved[0]["content"] == "one\ntwo");
+    CHECK(saved[2]["content"] == "three\nfour");
+    CHECK(saved[4]["content"] == "five\nsix");
+    CHECK(saved[6]["content"] == "seven\neight\t/bye\nnine");
+    CHECK(saved[8]["content"] == "na\xc3\xafve \xe4\xbd\xa0?!");
+}
+
+TEST_CASE("chat on a terminal: completion of commands, keys and paths; an editor; a resize") {
+    const Home home;
+    home.file("notes.txt", "x");
+    ::setenv("EDITOR", "printf edited >", 1);
+    Pty t(chat());
+    REQUIRE(t.wait_for(prompt));
+    t.resize(30, 60);
+    t.type("/temp\t");
+    CHECK(t.wait_for("late "));
+    t.type(ctrl_c);
+    REQUIRE(t.wait_for(prompt));
+    t.type("/set temperat\t0.5" + enter);
+    REQUIRE(t.wait_for(prompt));
+    t.type("/set temperature" + enter);
+    CHECK(t.wait_for("temperature = 0.5"));
+    REQUIRE(t.wait_for(prompt));
+    t.type("/attach " + home.dir.string() + "/not\t" + enter);
+    CHECK(t.wait_for("1 bytes, goes before"));
+    REQUIRE(t.wait_for(prompt));
+    t.type("draft\x07");
+    CHECK(t.wait_for("edited"));
+    t.type(enter);
+    CHECK(t.wait_for("[8 tokens"));
+    t.type("/bye" + enter);
+    CHECK(t.wait_end() == 0);
+    CHECK(t.restored());
+}
+
+TEST_CASE("chat on a terminal: killed at the prompt and in mid-answer, the terminal is as it was") {
+    const Home home;
+    for (const int signal : {SIGTERM, SIGHUP, SIGSEGV, SIGABRT}) {
+        Pty t(chat());
+        REQUIRE(t.wait_for(prompt));
+        t.type("a");
+        REQUIRE(t.wait_for("a"));
+        CHECK(!t.restored());
+        t.signal(signal);
+        CHECK(t.wait_end() == 128 + signal);
+        CHECK(t.restored());
+        CHECK(t.seen().rfind("\x1b[?2004l") > t.seen().rfind("\x1b[?2004h"));
+    }
+    Pty t(chat(endless));
+    REQUIRE(t.wait_for(prompt));
+    t.type("Tell me a story." + enter);
+    REQUIRE(t.wait_for("\n"));
+    ::usleep(100'000);
+    t.signal(SIGTERM);
+    CHECK(t.wait_end() == 128 + SIGTERM);
+    CHECK(t.restored());
+}
+
+TEST_CASE("plain nibble on a terminal is the chat; without one it says what is missing") {
+    const Home home;
+    Pty t({NIBBLE_BINARY});
+    CHECK(t.wait_for("/help lists the commands"));
+    REQUIRE(t.wait_for(prompt));
+    t.type(ctrl_d);
+    CHECK(t.wait_end() == 0);
+    CHECK(nibble_cli({}).code == 2);
+}

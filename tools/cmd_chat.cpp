@@ -1,0 +1,134 @@
+// nibble chat: a conversation in a terminal; also from a pipe, one message a line.
+// Ctrl-C stops an answer and keeps what came; at the prompt a second one leaves, as does Ctrl-D.
+#include <cstdio>
+#include <cstdlib>
+
+#include <unistd.h>
+
+#include "tools/repl/commands.h"
+#include "tools/template_option.h"
+
+namespace nibble {
+namespace {
+
+struct ChatCommand {
+    ModelOption model;
+    TemplateOption chat_template;
+    RunOptions options;
+    SamplingOptions sampling;
+    std::string system, overflow = "drop", load;
+    int64_t n = -1;
+    bool no_color = false, hide_thinking = false, no_history = false;
+
+    Result<int> operator()() const;
+    Result<Chat> open(Engine& engine, const SamplerParams& params) const;
+    ReplView make_view() const;
+};
+
+ReplView ChatCommand::make_view() const {
+    const bool terminal = ::isatty(STDOUT_FILENO);
+    const char *no = std::getenv("NO_COLOR"), *term = std::getenv("TERM");
+    const bool colour = terminal && !no_color && !(no && *no) && !(term && std::string_view(term) == "dumb");
+    return {terminal, colour, hide_thinking};
+}
+
+Result<Chat> ChatCommand::open(Engine& engine, const SamplerParams& params) const {
+    ModelFormat f = NIBBLE_TRY(chat_template.format(engine.tokenizer()));
+    if (!f.warning.empty()) std::fprintf(stderr, "nibble: warning: %s\n", f.warning.c_str());
+    ChatOptions o;
+    o.sampling = params;
+    o.max_tokens = n;
+    o.overflow = NIBBLE_TRY(find_overflow(overflow));
+    Chat chat(engine, std::move(f.format), std::move(o));
+    if (!load.empty()) chat.conversation = NIBBLE_TRY(load_conversation(load));
+    if (!system.empty()) chat.conversation.system = system;
+    return chat;
+}
+
+// Answers the last message, streaming. Errors are shown: the chat goes on.
+void answer(Repl& r, std::optional<std::string> message) {
+    const QuietKeys quiet;
+    take_interrupt();
+    const ChatHooks hooks{[&](std::string_view text) { r.view.text(text); },
+                          [&](const std::string& line) { r.view.notice(line); }, interrupt_pending};
+    auto turn = message ? r.chat.say(std::move(*message), hooks) : r.chat.answer(hooks);
+    take_interrupt();
+    r.view.end_answer();
+    if (!turn) return r.view.notice(turn.error().message());
+    r.last = *turn;
+    r.view.status(*turn, r.chat.engine().ctx());
+}
+
+void converse(Repl& r) {
+    bool interrupted_before = false;
+    while (!r.leave) {
+        Input in = r.input.read();
+        if (in.kind == Input::Kind::end) return;
+        if (in.kind == Input::Kind::interrupted) {
+            if (std::exchange(interrupted_before, true)) return;
+            r.view.line("(Ctrl-C again, Ctrl-D or /exit leaves)");
+            continue;
+        }
+        interrupted_before = false;
+        if (in.text.find_first_not_of(" \n") == std::string::npos) continue;
+        if (!in.text.starts_with('/')) {
+            answer(r, std::exchange(r.attachment, {}) + in.text);
+            continue;
+        }
+        const Result<void> done = run_command_line(r, in.text);
+        if (!done) r.view.notice(done.error().message());
+        if (std::exchange(r.answer_now, false)) answer(r, {});
+    }
+}
+
+Result<int> ChatCommand::operator()() const {
+    const SamplerParams params = NIBBLE_TRY(sampling.params());
+    for (const std::string& warning : conflicts(params))
+        std::fprintf(stderr, "nibble: warning: %s\n", warning.c_str());
+    const EngineConfig config = NIBBLE_TRY(options.config());
+    const auto backends = NIBBLE_TRY(options.backends());
+    const auto list = pointers(backends);
+    const auto path = NIBBLE_TRY(model.path());
+    Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
+    for (const std::string& note : engine.runner().model().notes)
+        std::fprintf(stderr, "nibble: note: %s\n", note.c_str());
+    Chat chat = NIBBLE_TRY(open(engine, params));
+
+    const TerminalGuard terminal;
+    ReplView view = make_view();
+    ReplInput input(terminal, no_history ? std::filesystem::path() : history_path(), complete_command);
+    Repl repl{chat, view, input, terminal};
+    if (terminal.is_terminal() && ::isatty(STDOUT_FILENO))
+        view.line(cat(path.filename().string(), ", context ", engine.ctx(), " tokens, seed ", *params.seed,
+                      ". /help lists the commands."));
+    converse(repl);
+    return exit_ok;
+}
+
+std::function<Result<int>()> setup(CLI::App& app) {
+    auto c = std::make_shared<ChatCommand>();
+    c->model.add(app);
+    app.add_option("--system", c->system, "the system prompt");
+    c->chat_template.add(app);
+    app.add_option("--load", c->load, "begin with a conversation saved by /save");
+    app.add_option("-n,--n-predict", c->n, "tokens of an answer (default: until it ends)")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+    app.add_option("--context-overflow", c->overflow,
+                   "a full context: drop the oldest turns, stop, or shift (also in mid-answer)")
+        ->capture_default_str();
+    app.add_flag("--hide-thinking", c->hide_thinking, "do not show <think> blocks");
+    app.add_flag("--no-color", c->no_color, "no colours, as with NO_COLOR");
+    app.add_flag("--no-history", c->no_history, "neither read nor keep the history of lines");
+    c->options.add(app);
+    c->sampling.add(app);
+    app.footer(
+        "Examples:\n  nibble chat\n  nibble chat -m model.gguf --system \"Answer briefly.\" --temp 0.7");
+    return [c] { return (*c)(); };
+}
+
+}  // namespace
+
+extern const Command chat_command;
+const Command chat_command{"chat", "Talk with a model in the terminal", setup};
+
+}  // namespace nibble

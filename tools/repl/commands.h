@@ -1,0 +1,39 @@
+// The commands of the chat: one table of name, aliases, arguments, help and function.
+// A new command is one row in commands.cpp; /help and completion follow.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tools/repl/input.h"
+#include "tools/repl/view.h"
+
+namespace nibble {
+
+// What a command may touch.
+struct Repl {
+    Chat& chat;
+    ReplView& view;
+    ReplInput& input;
+    const TerminalGuard& terminal;
+    Turn last{};               // the last answer's figures
+    std::string attachment{};  // put before the next message
+    bool answer_now = false;   // set by a command: the last message is to be answered
+    bool leave = false;
+};
+
+struct ReplCommand {
+    std::string_view name, aliases, arguments, help;
+    Result<void> (*run)(Repl& repl, const std::string& argument);
+};
+
+std::span<const ReplCommand> repl_commands();
+
+// Runs "/name argument". Errors: an unknown name; what the command says.
+Result<void> run_command_line(Repl& repl, const std::string& line);
+
+// Commands, parameter keys after /set, template names, paths.
+ReplInput::Completions complete_command(const std::string& before_cursor);
+
+}  // namespace nibble

@@ -1,0 +1,313 @@
+// libedit asks a function of ours for characters: there UTF-8 is put together, pastes are recognised, and a
+// line feed within a message is shown as U+2424 (a pasted tab as U+2409) until the line is complete.
+#include "tools/repl/input.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <cwchar>
+#include <deque>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/text/utf8.h"
+
+namespace nibble {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view line_feed_shown = "\xE2\x90\xA4";  // U+2424
+constexpr std::string_view tab_shown = "\xE2\x90\x89";        // U+2409
+constexpr wchar_t line_feed_char = 0x2424, tab_char = 0x2409;
+constexpr int history_size = 2000;
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+    std::string out;
+    for (size_t hit; (hit = text.find(from)) != text.npos; text.remove_prefix(hit + from.size()))
+        out.append(text.substr(0, hit)).append(to);
+    return out.append(text);
+}
+
+void use_utf8() {
+    std::setlocale(LC_CTYPE, "");
+    if (std::string_view(::nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+}  // namespace
+
+struct ReplInput::State {
+    const TerminalGuard* terminal = nullptr;
+    EditLine* el = nullptr;
+    History* history = nullptr;
+    fs::path history_file;
+    Completer completer;
+    std::deque<wchar_t> queue;  // read and not yet asked for
+    bool pasting = false, pasted_return = false, more = false;
+
+    static State& of(EditLine* el) {
+        void* data = nullptr;
+        ::el_get(el, EL_CLIENTDATA, &data);
+        return *static_cast<State*>(data);
+    }
+    // One byte; -1: end, -2: interrupted.
+    static int byte() {
+        unsigned char c = 0;
+        const ssize_t n = ::read(STDIN_FILENO, &c, 1);
+        if (n == 1) return c;
+        return n < 0 && errno == EINTR && interrupt_pending() ? -2 : n < 0 && errno == EINTR ? -3 : -1;
+    }
+    int next(wchar_t* out);
+    bool escape();
+    static int get_char(EditLine* el, wchar_t* out) { return of(el).next(out); }
+    static unsigned char complete(EditLine* el, int);
+    static unsigned char open_editor(EditLine* el, int);
+    static const char* prompt(EditLine* el) { return of(el).more ? "... " : ">>> "; }
+    void replace_line(const std::string& text) const;
+};
+
+// After ESC: true when it was the border of a paste; otherwise the bytes are queued.
+bool ReplInput::State::escape() {
+    std::string seen = "\x1b";
+    constexpr std::string_view begin = "\x1b[200~", end = "\x1b[201~";
+    while (seen != begin && seen != end && (begin.starts_with(seen) || end.starts_with(seen))) {
+        const int c = byte();
+        if (c < 0) break;
+        seen += static_cast<char>(c);
+    }
+    if (seen == begin || seen == end) {
+        pasting = seen == begin;
+        return true;
+    }
+    for (const char c : seen) queue.push_back(static_cast<unsigned char>(c));
+    return false;
+}
+
+int ReplInput::State::next(wchar_t* out) {
+    while (queue.empty()) {
+        const int c = byte();
+        if (c == -3) continue;  // a resize
+        if (c < 0) {
+            errno = EINTR;
+            return c == -2 ? -1 : 0;
+        }
+        const bool after_return = std::exchange(pasted_return, pasting && c == '\r');
+        if (c == '\x1b') {
+            escape();
+        } else if (c == '\r') {
+            queue.push_back(pasting ? line_feed_char : L'\n');
+        } else if (c == '\n') {
+            if (!after_return) queue.push_back(line_feed_char);
+        } else if (pasting && c == '\t') {
+            queue.push_back(tab_char);
+        } else if (pasting && (c < ' ' || c == 0x7F)) {
+            queue.push_back(L' ');  // control characters of a paste are no commands
+        } else if (c < 0x80) {
+            queue.push_back(static_cast<wchar_t>(c));
+        } else {
+            const int size = utf8_length(static_cast<unsigned char>(c));
+            wchar_t w = static_cast<wchar_t>(size == 2 ? c & 0x1F : size == 3 ? c & 0x0F : c & 0x07);
+            bool good = size > 1;
+            for (int i = 1; good && i < size; ++i) {
+                const int b = byte();
+                good = b >= 0 && (b & 0xC0) == 0x80;
+                w = static_cast<wchar_t>((w << 6) | (b & 0x3F));
+            }
+            queue.push_back(good ? w : L'\xFFFD');
+        }
+    }
+    *out = queue.front();
+    queue.pop_front();
+    return 1;
+}
+
+void ReplInput::State::replace_line(const std::string& text) const {
+    const LineInfo* info = ::el_line(el);
+    ::el_cursor(el, static_cast<int>(info->lastchar - info->cursor));
+    info = ::el_line(el);
+    ::el_deletestr(el, static_cast<int>(info->lastchar - info->buffer));
+    ::el_insertstr(el, replaced(text, "\n", line_feed_shown).c_str());
+}
+
+unsigned char ReplInput::State::complete(EditLine* el, int) {
+    State& s = of(el);
+    const LineInfo* info = ::el_line(el);
+    const std::string before(info->buffer, static_cast<size_t>(info->cursor - info->buffer));
+    Completions c = s.completer(before);
+    if (c.words.empty()) return CC_REFRESH_BEEP;
+    std::string common = c.words[0];
+    for (const std::string& w : c.words) {
+        const auto differs = std::mismatch(common.begin(), common.end(), w.begin(), w.end()).first;
+        common.erase(differs, common.end());
+    }
+    if (c.words.size() == 1 && !common.ends_with('/')) common += ' ';
+    const std::string word = before.substr(std::min(c.begin, before.size()));
+    if (common.size() > word.size()) {
+        ::el_insertstr(el, common.substr(word.size()).c_str());
+        return CC_REFRESH;
+    }
+    std::string list = "\n";
+    for (const std::string& w : c.words) list += w + "  ";
+    std::printf("%s\n", list.c_str());
+    std::fflush(stdout);
+    return CC_REDISPLAY;
+}
+
+unsigned char ReplInput::State::open_editor(EditLine* el, int) {
+    State& s = of(el);
+    const LineInfo* info = ::el_line(el);
+    const std::string text(info->buffer, static_cast<size_t>(info->lastchar - info->buffer));
+    termios editing{};
+    ::tcgetattr(STDIN_FILENO, &editing);
+    const auto edited = edit_text(*s.terminal, replaced(text, line_feed_shown, "\n"));
+    ::tcsetattr(STDIN_FILENO, TCSADRAIN, &editing);
+    if (edited) s.replace_line(*edited);
+    return CC_REDISPLAY;
+}
+
+ReplInput::ReplInput(const TerminalGuard& terminal, fs::path history, Completer completer)
+    : state_(std::make_unique<State>()) {
+    State& s = *state_;
+    s.terminal = &terminal;
+    s.completer = std::move(completer);
+    if (!terminal.is_terminal()) return;
+    use_utf8();
+    s.el = ::el_init("nibble", stdin, stdout, stderr);
+    s.history = ::history_init();
+    if (!s.el || !s.history) return;
+    HistEvent event;
+    ::history(s.history, &event, H_SETSIZE, history_size);
+    ::history(s.history, &event, H_SETUNIQUE, 1);
+    s.history_file = std::move(history);
+    if (!s.history_file.empty()) ::history(s.history, &event, H_LOAD, s.history_file.c_str());
+    ::el_set(s.el, EL_CLIENTDATA, &s);
+    ::el_set(s.el, EL_EDITOR, "emacs");
+    ::el_set(s.el, EL_PROMPT, &State::prompt);
+    ::el_set(s.el, EL_HIST, ::history, s.history);
+    ::el_set(s.el, EL_GETCFN, &State::get_char);
+    ::el_set(s.el, EL_ADDFN, "nibble-complete", "complete", &State::complete);
+    ::el_set(s.el, EL_ADDFN, "nibble-editor", "edit the line in $EDITOR", &State::open_editor);
+    ::el_set(s.el, EL_BIND, "^I", "nibble-complete", nullptr);
+    ::el_set(s.el, EL_BIND, "^G", "nibble-editor", nullptr);
+    ::el_set(s.el, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    ::el_source(s.el, nullptr);                                   // the user's ~/.editrc
+    ::el_set(s.el, EL_SETTY, "-d", "-icrnl", "-inlcr", nullptr);  // Enter and Ctrl-J are different keys
+}
+
+ReplInput::~ReplInput() {
+    State& s = *state_;
+    HistEvent event;
+    if (s.history && !s.history_file.empty()) {
+        std::error_code ec;
+        fs::create_directories(s.history_file.parent_path(), ec);
+        const int fd = ::open(s.history_file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        if (fd >= 0) {
+            ::fchmod(fd, 0600);
+            ::close(fd);
+            ::history(s.history, &event, H_SAVE, s.history_file.c_str());
+        }
+    }
+    if (s.history) ::history_end(s.history);
+    if (s.el) ::el_end(s.el);
+}
+
+std::optional<std::string> ReplInput::line(bool more, Input::Kind& why) {
+    State& s = *state_;
+    s.more = more;
+    if (!s.el) {
+        std::string text;
+        int c = 0;
+        while ((c = std::fgetc(stdin)) != EOF && c != '\n') text += static_cast<char>(c);
+        why = interrupt_pending() ? Input::Kind::interrupted : Input::Kind::end;
+        if (c == EOF && text.empty()) return {};
+        return text;
+    }
+    std::fputs("\x1b[?2004h", stdout);  // pastes come bracketed
+    std::fflush(stdout);
+    const QuietKeys quiet;  // libedit shows its prompt before it reads keys one by one
+    int n = 0;
+    errno = 0;
+    const char* raw = ::el_gets(s.el, &n);
+    std::string text = raw && n > 0 ? std::string(raw, static_cast<size_t>(n)) : std::string();
+    std::fputs("\x1b[?2004l", stdout);
+    std::fflush(stdout);
+    s.pasting = false;
+    if (text.empty()) {
+        std::fputc('\n', stdout);
+        why = take_interrupt() ? Input::Kind::interrupted : Input::Kind::end;
+        return {};
+    }
+    if (text.ends_with('\n')) text.pop_back();
+    HistEvent event;
+    if (text.find_first_not_of(' ') != std::string::npos) ::history(s.history, &event, H_ENTER, text.c_str());
+    return replaced(replaced(text, line_feed_shown, "\n"), tab_shown, "\t");
+}
+
+Input ReplInput::read() {
+    constexpr std::string_view block = "\"\"\"";
+    Input in;
+    auto first = line(false, in.kind);
+    if (!first) return in;
+    std::string text = std::move(*first);
+    const bool in_block = text.starts_with(block);
+    if (in_block) text.erase(0, block.size());
+    while (in_block ? !text.ends_with(block) : text.ends_with('\\')) {
+        if (!in_block) text.pop_back();
+        auto next = line(true, in.kind);
+        if (!next && in.kind == Input::Kind::interrupted) return in;
+        if (!next) break;
+        if (!in_block || !text.empty()) text.push_back('\n');
+        text.append(*next);
+    }
+    if (in_block && text.ends_with(block)) text.erase(text.size() - block.size());
+    return {Input::Kind::message, text};
+}
+
+std::optional<std::string> edit_text(const TerminalGuard& terminal, const std::string& text) {
+    const char* editor = std::getenv("VISUAL");
+    if (!editor || !*editor) editor = std::getenv("EDITOR");
+    if (!editor || !*editor) editor = "vi";
+    std::string path = (fs::temp_directory_path() / "nibble-XXXXXX").string();
+    const int fd = ::mkstemp(path.data());
+    if (fd < 0) return {};
+    const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    ::close(fd);
+    terminal.restore();
+    const std::string command = std::string(editor) + " \"$0\"";
+    const pid_t pid = written ? ::fork() : -1;
+    if (pid == 0) {
+        ::execl("/bin/sh", "sh", "-c", command.c_str(), path.c_str(), nullptr);
+        ::_exit(127);
+    }
+    int status = -1;
+    if (pid > 0)
+        while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+        }
+    std::optional<std::string> result;
+    if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        std::ifstream in(path, std::ios::binary);
+        result.emplace(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+        while (result->ends_with('\n')) result->pop_back();
+    }
+    ::unlink(path.c_str());
+    return result;
+}
+
+fs::path history_path() {
+    if (const char* state = std::getenv("XDG_STATE_HOME"); state && *state)
+        return fs::path(state) / "nibble/history";
+    if (const char* home = std::getenv("HOME"); home && *home)
+        return fs::path(home) / ".local/state/nibble/history";
+    return {};
+}
+
+}  // namespace nibble

@@ -1,0 +1,40 @@
+// The terminal's state: saved at the start, given back at every end, also by signals and crashes.
+// One object per process, made before anything changes the terminal.
+#pragma once
+
+#include <termios.h>
+
+namespace nibble {
+
+class TerminalGuard {
+  public:
+    TerminalGuard();   // without a terminal on stdin nothing happens, here and below
+    ~TerminalGuard();  // gives the saved state back
+    TerminalGuard(const TerminalGuard&) = delete;
+    TerminalGuard& operator=(const TerminalGuard&) = delete;
+
+    bool is_terminal() const { return terminal_; }
+    void restore() const;  // the saved state, e.g. for an editor
+
+  private:
+    bool terminal_ = false;
+};
+
+// Keys are neither shown nor lost while no line is edited; Ctrl-C still is a signal.
+class QuietKeys {
+  public:
+    QuietKeys();
+    ~QuietKeys();
+    QuietKeys(const QuietKeys&) = delete;
+    QuietKeys& operator=(const QuietKeys&) = delete;
+
+  private:
+    bool changed_ = false;
+    termios before_{};
+};
+
+// Whether Ctrl-C was pressed since the last call.
+bool take_interrupt();
+bool interrupt_pending();
+
+}  // namespace nibble

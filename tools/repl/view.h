@@ -1,0 +1,32 @@
+// What the chat shows: the streamed answer with its thinking dimmed or hidden, notices, the status line.
+// Colours only where the caller found a terminal that wants them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "src/chat/chat.h"
+
+namespace nibble {
+
+class ReplView {
+  public:
+    ReplView(bool terminal, bool colour, bool hide_thinking)
+        : terminal_(terminal), colour_(colour), hide_(hide_thinking) {}
+
+    void text(std::string_view part);  // of an answer
+    void end_answer();                 // what was held back, and a line end
+    void notice(std::string_view line) const;
+    void status(const Turn& turn, int32_t ctx) const;
+    void line(std::string_view text) const;
+
+  private:
+    void put(std::string_view text);
+    void dim(bool on) const;
+
+    bool terminal_, colour_, hide_;
+    bool thinking_ = false, line_open_ = false;
+    std::string held_;  // the beginning of a tag
+};
+
+}  // namespace nibble
