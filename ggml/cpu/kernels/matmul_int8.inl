@@ -33,7 +33,8 @@ inline void int8_tile(Source source, int64_t n, const int8_t* q, const Int8Block
                                                 : shift_left<__builtin_ctz(Source::zero | 1 << 30)>(set1_i(
                                                       H == 1 ? blocks[r].neg_sum : halves[r].neg_sum[h]));
 #pragma GCC unroll 8
-                for (int j = h * 8 / H; j < (h + 1) * 8 / H; ++j) {
+                for (int i = 0; i < 8 / H; ++i) {
+                    const int j = h * (8 / H) + i;
                     const auto w = prepare<Source::is_signed>(source.codes(v, j));
 #pragma GCC unroll 16
                     for (int r = 0; r < R; ++r) {
