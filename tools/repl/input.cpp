@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cwchar>
@@ -16,6 +17,7 @@
 #include <fcntl.h>
 #include <histedit.h>
 #include <langinfo.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,12 +61,20 @@ struct ReplInput::State {
         ::el_get(el, EL_CLIENTDATA, &data);
         return *static_cast<State*>(data);
     }
-    // One byte; -1: end, -2: interrupted.
+    // One byte; -1: end, -2: interrupted, -3: another signal. A Ctrl-C that comes just before the wait is
+    // held back until the wait begins: otherwise it would only be seen after the next key.
     static int byte() {
+        sigset_t interrupt, before;
+        ::sigemptyset(&interrupt);
+        ::sigaddset(&interrupt, SIGINT);
+        ::sigprocmask(SIG_BLOCK, &interrupt, &before);
+        pollfd input{STDIN_FILENO, POLLIN, 0};
+        const bool signalled =
+            interrupt_pending() || (::ppoll(&input, 1, nullptr, &before) < 0 && errno == EINTR);
+        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        if (signalled) return interrupt_pending() ? -2 : -3;
         unsigned char c = 0;
-        const ssize_t n = ::read(STDIN_FILENO, &c, 1);
-        if (n == 1) return c;
-        return n < 0 && errno == EINTR && interrupt_pending() ? -2 : n < 0 && errno == EINTR ? -3 : -1;
+        return ::read(STDIN_FILENO, &c, 1) == 1 ? c : -1;
     }
     int next(wchar_t* out);
     bool escape();
