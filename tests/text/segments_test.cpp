@@ -32,9 +32,10 @@ TEST_CASE("segments: real templates and tokenizers give the ids of the text as a
          {"models/fairytale", "tests/data/tokenizers/gpt-2.gguf", "tests/data/tokenizers/phi-3.gguf"}) {
         const Tokenizer tokenizer = open_tokenizer(root / model);
         size_t n = 0, pieces = 0;
-        for (const auto& [file, cases] : expected["files"].items()) {
+        for (const auto& entry : expected["files"].items()) {
+            const std::string file = entry.key();  // clang 14 captures no structured bindings
             const ChatTemplate chat = must_parse(root / "tests/data/templates" / file);
-            for (const auto& c : cases) {
+            for (const auto& c : entry.value()) {
                 ChatTemplate::Input input;
                 input.messages = c["messages"];
                 const auto segments = chat.render_segments(input);

@@ -201,8 +201,10 @@ Result<void> Grammar::rank_rules() {
             if (color[static_cast<size_t>(next)] == open) {
                 std::string cycle;
                 bool in = false;
-                for (const Frame& f : path)
-                    if (in |= f.rule == next) cycle += cat(rule(f.rule).name, " > ");
+                for (const Frame& f : path) {
+                    in = in || f.rule == next;
+                    if (in) cycle += cat(rule(f.rule).name, " > ");
+                }
                 return Error{ErrorCode::unsupported, cat("rule ", rule(next).name),
                              cat("begins with itself: ", cycle, rule(next).name),
                              "write the repetition with * or +, or put the recursion last"};
