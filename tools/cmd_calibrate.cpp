@@ -48,7 +48,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<CalibrateCommand>();
     c->model.add(app);
     c->text.add(app);
-    app.add_option("-o,--output", c->out, "the importance file to write")->required();
+    app.add_option("-o,--output", c->out, "the importance file to write")->required()->type_name("FILE");
     c->options.add(app);
     app.footer(
         "Examples:\n  nibble calibrate -m models/fairytale -f text.txt -o story.imatrix\n"

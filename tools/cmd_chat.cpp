@@ -107,20 +107,26 @@ Result<int> ChatCommand::operator()() const {
 
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<ChatCommand>();
-    c->model.add(app);
-    app.add_option("--system", c->system, "the system prompt");
-    c->chat_template.add(app);
-    app.add_option("--load", c->load, "begin with a conversation saved by /save");
-    app.add_option("-n,--n-predict", c->n, "tokens of an answer (default: until it ends)")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+    const std::string talk = "Conversation", screen = "Screen";
+    app.add_option("--system", c->system, "the system prompt")->group(talk);
+    c->chat_template.add(app, talk);
+    app.add_option("--load", c->load, "begin with a conversation saved by /save")
+        ->type_name("FILE")
+        ->group(talk);
+    app.add_option("-n,--n-predict", c->n, "tokens of an answer [until it ends]")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+        ->group(talk);
     app.add_option("--context-overflow", c->overflow,
-                   "a full context: drop the oldest turns, stop, or shift (also in mid-answer)")
-        ->capture_default_str();
-    app.add_flag("--hide-thinking", c->hide_thinking, "do not show <think> blocks");
-    app.add_flag("--no-color", c->no_color, "no colours, as with NO_COLOR");
-    app.add_flag("--no-history", c->no_history, "neither read nor keep the history of lines");
-    c->options.add(app);
+                   "when the context is full; shift: drop also in mid-answer")
+        ->type_name("drop|stop|shift")
+        ->capture_default_str()
+        ->group(talk);
+    app.add_flag("--hide-thinking", c->hide_thinking, "do not show <think> blocks")->group(screen);
+    app.add_flag("--no-color", c->no_color, "no colours, as with NO_COLOR")->group(screen);
+    app.add_flag("--no-history", c->no_history, "neither read nor keep the history of lines")->group(screen);
     c->sampling.add(app);
+    c->model.add(app);
+    c->options.add(app);
     app.footer(
         "Examples:\n  nibble chat\n  nibble chat -m model.gguf --system \"Answer briefly.\" --temp 0.7");
     return [c] { return (*c)(); };

@@ -6,15 +6,17 @@
 #include <nlohmann/json.hpp>
 
 #include "src/engine/model_runner.h"
+#include "src/model/vocab_file.h"
 #include "tools/options.h"
 #include "tools/system_report.h"
+#include "tools/template_option.h"
 
 namespace nibble {
 namespace {
 
 struct InspectCommand {
     std::string given;
-    bool tensors = true, metadata = true, system = false, json = false, measure = false;
+    bool tensors = true, metadata = true, system = false, json = false, measure = false, chat = false;
     Result<int> operator()() const;
 };
 
@@ -76,9 +78,32 @@ void print_model(const OpenedModel& m) {
                         mib(static_cast<double>(*bytes) * s.n_ctx_train).c_str(), s.n_ctx_train);
 }
 
+// The template on stdout, so that it can be piped; where it is from, on stderr.
+Result<int> print_template(const TensorFile& file) {
+    const Vocab vocab = NIBBLE_TRY(read_vocab(file));
+    if (vocab.chat_template) {
+        const bool folder = file.kind() == TensorFile::Kind::hf;
+        const auto jinja = NIBBLE_TRY(file.text("chat_template.jinja"));
+        std::fprintf(stderr, "nibble: from %s of %s\n",
+                     !folder                    ? "tokenizer.chat_template"
+                     : jinja && !jinja->empty() ? "chat_template.jinja"
+                                                : "tokenizer_config.json",
+                     file.path().c_str());
+        std::printf("%s%s", vocab.chat_template->c_str(), vocab.chat_template->ends_with('\n') ? "" : "\n");
+        return exit_ok;
+    }
+    const Tokenizer tokenizer = NIBBLE_TRY(Tokenizer::create(vocab));
+    const std::string name = fallback_template(tokenizer);
+    std::fprintf(stderr, "nibble: %s carries no chat template; a chat would use '%s'\n", file.path().c_str(),
+                 name.c_str());
+    std::printf("%s", NIBBLE_TRY(template_text(name)).c_str());
+    return exit_ok;
+}
+
 Result<int> InspectCommand::operator()() const {
     if (system) return report_system(json, measure);
     TensorFile file = NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(ModelOption{given}.path())));
+    if (chat) return print_template(file);
     std::printf("%s\n", file.path().c_str());
     if (metadata) print_metadata(file);
     if (tensors) print_tensors(file);
@@ -92,9 +117,11 @@ Result<int> InspectCommand::operator()() const {
 
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<InspectCommand>();
-    app.add_option("model", c->given, "GGUF file or Hugging Face folder (default: the bundled model)");
+    app.add_option("model", c->given, "GGUF file or Hugging Face folder [the bundled model]")
+        ->type_name("MODEL");
     app.add_flag("--metadata,!--no-metadata", c->metadata, "list the metadata [on]");
     app.add_flag("--tensors,!--no-tensors", c->tensors, "list the tensors [on]");
+    app.add_flag("--template", c->chat, "the chat template instead, and where it is from");
     app.add_flag("--system", c->system, "this machine instead: processor, kernels, memory");
     app.add_flag("--json", c->json, "with --system: as JSON");
     app.add_flag("--measure", c->measure, "with --system: measure the read bandwidth of memory");

@@ -95,9 +95,9 @@ std::function<Result<int>()> setup(CLI::App& app) {
     c->model.add(app);
     c->text.add(app);
     app.add_option("--base", c->base,
-                   "compare with this model (its cache f16): KL divergence and top-1 agreement");
-    app.add_option("--stride", c->text.stride,
-                   "tokens between the starts of windows (default: the window, --ctx)")
+                   "compare with this model (its cache f16): KL divergence and top-1 agreement")
+        ->type_name("MODEL");
+    app.add_option("--stride", c->text.stride, "tokens between the starts of windows [a window, --ctx]")
         ->check(CLI::Range(1, 1 << 30));
     app.add_flag("--json", c->json, "the result as JSON");
     c->options.add(app);

@@ -200,12 +200,14 @@ Result<int> QuantizeCommand::operator()() const {
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<QuantizeCommand>();
     std::string known;
-    for (const std::string_view name : recipe_names()) known += cat(known.empty() ? "" : " ", name);
-    app.add_option("source", c->source, "Hugging Face folder or GGUF file")->required();
-    app.add_option("destination", c->destination, "GGUF file to write (not needed with --dry-run)");
-    app.add_option("--type", c->type, known)->required();
+    for (const std::string_view name : recipe_names()) known += cat(known.empty() ? "" : "|", name);
+    app.add_option("source", c->source, "Hugging Face folder or GGUF file")->required()->type_name("MODEL");
+    app.add_option("destination", c->destination, "GGUF file to write (not needed with --dry-run)")
+        ->type_name("FILE");
+    app.add_option("--type", c->type, "type of the weights")->required()->type_name(known);
     app.add_option("--importance", c->importance,
-                   "file of `nibble calibrate`: weighs errors by what the model sees");
+                   "file of `nibble calibrate`: weighs errors by what the model sees")
+        ->type_name("FILE");
     app.add_option("--output-type", c->output_type, "type of the output matrix (a tied embedding is one)");
     app.add_option("--embedding-type", c->embedding_type, "type of the token embedding");
     const auto list = [&](std::string flag, std::vector<std::string>& to, std::string help) {
@@ -221,8 +223,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     app.add_flag("--dry-run", c->dry_run, "print what would be written, exactly, and write nothing");
     app.add_flag("--json", c->json, "the result as JSON");
     app.add_flag("--force", c->force, "overwrite the destination");
-    app.add_option("-t,--threads", c->threads, "threads (default: one per physical core)")
-        ->check(CLI::Range(1, 1024));
+    app.add_option("-t,--threads", c->threads, "threads [one per physical core]")->check(CLI::Range(1, 1024));
     app.footer(
         "Examples:\n  nibble quantize models/fairytale story.gguf --type int4\n"
         "  nibble quantize big.gguf small.gguf --type nf4 --importance big.imatrix --keep 'attn_v=q6_k'");

@@ -132,9 +132,6 @@ Result<int> RunCommand::operator()() const {
     if (n < -1)
         return Error{ErrorCode::invalid_argument, "-n", cat(n, " is not a number of tokens"),
                      "give 0 or more"};
-    if ((chat && raw) || (json && jsonl))
-        return Error{ErrorCode::invalid_argument, chat && raw ? "--raw" : "--jsonl",
-                     cat("excludes ", chat && raw ? "--chat" : "--json"), ""};
     const SamplerParams params = NIBBLE_TRY(sampling.params());
     for (const std::string& warning : conflicts(params))
         std::fprintf(stderr, "nibble: warning: %s\n", warning.c_str());
@@ -174,42 +171,53 @@ Result<int> RunCommand::operator()() const {
 }
 
 void add_output(CLI::App& app, RunCommand& c) {
-    const std::string group = "Output";
-    app.add_flag("--json", c.json, "one JSON object: text, tokens, finish, timings, parameters")
-        ->group(group);
-    app.add_flag("--jsonl", c.jsonl, "one line of JSON per event")->group(group);
+    const std::string group = "Output", more = "More output";
+    auto* json = app.add_flag("--json", c.json, "one JSON object: text, tokens, timings, parameters");
+    auto* jsonl = app.add_flag("--jsonl", c.jsonl, "one line of JSON per event");
+    json->group(group);
+    jsonl->excludes(json)->group(group);
+    app.add_flag("-q,--quiet", c.quiet, "no statistics on stderr")->group(group);
     app.add_option("--logprobs", c.logprobs, "in JSON: log-probabilities, with N alternatives per token")
         ->check(CLI::Range(0, 1000))
+        ->group(more);
+    app.add_flag("--echo", c.echo, "the prompt before the answer, as the model sees it")->group(more);
+    app.add_option("--parallel", c.parallel, "prompts of --prompts that run at once")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str()
+        ->group(more);
+}
+
+void add_answer(CLI::App& app, RunCommand& c) {
+    const std::string prompt = "Prompt", more = "More about the prompt", group = "Answer";
+    auto* raw = app.add_flag("--raw", c.raw, "continue the prompt as it is, without a template");
+    auto* chat = app.add_flag("--chat", c.chat, "apply a chat template also where the model has none");
+    raw->group(prompt);
+    chat->excludes(raw)->group(more);
+    c.chat_template.add(app, prompt);
+    app.add_flag("--special", c.special, "control tokens in the prompt are parsed; implies --raw")
+        ->group(more);
+    app.add_option("-n,--n-predict", c.n, "tokens to generate [until the text or context ends]")
         ->group(group);
-    app.add_flag("--echo", c.echo, "the prompt before the answer, as the model sees it")->group(group);
-    app.add_flag("-q,--quiet", c.quiet, "no statistics on stderr")->group(group);
+    app.add_option("--stop", c.stop, "end before this text; may be repeated")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->allow_extra_args(false)
+        ->group(group);
+    app.add_flag("--ignore-eos", c.ignore_eos, "tokens that would end the answer are not chosen")
+        ->group("More about the answer");
+    c.constraint.add(app, group);
 }
 
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<RunCommand>();
-    c->model.add(app);
     c->prompts.add(app);
-    app.add_flag("--chat", c->chat, "apply the chat template (default where the model has one)");
-    app.add_flag("--raw", c->raw, "continue the prompt as it is, without a template");
-    c->chat_template.add(app);
-    app.add_option("-n,--n-predict", c->n,
-                   "tokens to generate (default: until the text or the context ends)");
-    app.add_option("--stop", c->stop, "end before this text; may be repeated")
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->allow_extra_args(false);
-    app.add_flag("--special", c->special,
-                 "control tokens in the prompt are parsed, not taken as text; implies --raw");
-    app.add_flag("--ignore-eos", c->ignore_eos, "never end the turn: tokens that would are not chosen");
-    app.add_option("--parallel", c->parallel, "prompts of --prompts that run at once")
-        ->check(CLI::Range(1, 1024))
-        ->capture_default_str();
+    add_answer(app, *c);
     add_output(app, *c);
-    c->options.add(app);
-    c->constraint.add(app);
     c->sampling.add(app);
+    c->model.add(app);
+    c->options.add(app);
     app.footer(
-        "Examples:\n  nibble run --raw -p \"Once upon a time\" -n 100\n  cat report.txt | nibble run -p "
-        "\"Summarise:\" --json");
+        "Examples:\n  nibble run --raw -p \"Once upon a time\" -n 100\n"
+        "  cat report.txt | nibble run -m model.gguf -p \"Summarise:\" --json");
     return [c] { return (*c)(); };
 }
 

@@ -34,10 +34,10 @@ std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<SynthCommand>();
     c->shape.add(app);
     app.get_option("--shape")->required();
-    app.add_option("-o,--output", c->output, "GGUF file to write")->required();
-    app.add_option("--tokenizer", c->tokenizer.given,
-                   "model whose tokenizer is used (default: the bundled model)");
-    app.add_option("-t,--threads", c->threads, "threads (default: every core)")->check(CLI::Range(1, 1024));
+    app.add_option("-o,--output", c->output, "GGUF file to write")->required()->type_name("FILE");
+    app.add_option("--tokenizer", c->tokenizer.given, "model whose tokenizer is used [the bundled model]")
+        ->type_name("MODEL");
+    app.add_option("-t,--threads", c->threads, "threads [every core]")->check(CLI::Range(1, 1024));
     app.add_flag("--force", c->force, "replace an existing file");
     app.footer(
         "Examples:\n  nibble synth --shape llama-3.2-1b --type int4 -o random-1b.gguf\n"

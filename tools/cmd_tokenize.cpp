@@ -93,8 +93,7 @@ Result<int> TokenizeCommand::operator()() const {
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<TokenizeCommand>();
     app.add_option_function<std::string>(
-        "text", [c](const std::string& t) { c->text = t, c->has_text = true; },
-        "the text (default: standard input)");
+        "text", [c](const std::string& t) { c->text = t, c->has_text = true; }, "the text [standard input]");
     c->model.add(app);
     auto* ids = app.add_flag("--ids", c->ids, "ids only, separated by spaces, on one line");
     app.add_flag("--detokenize", c->detokenize, "the input is ids; print their text exactly")->excludes(ids);

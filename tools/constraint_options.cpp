@@ -6,13 +6,16 @@
 
 namespace nibble {
 
-void ConstraintOptions::add(CLI::App& app) {
-    auto* g = app.add_option("--grammar", grammar, "the answer follows the GBNF grammar in this file");
-    auto* s = app.add_option("--json-schema", schema, "the answer is JSON after the schema in this file");
+void ConstraintOptions::add(CLI::App& app, const std::string& group) {
+    auto* g = app.add_option("--grammar", grammar, "the answer follows this GBNF grammar")->type_name("FILE");
+    auto* s =
+        app.add_option("--json-schema", schema, "the answer is JSON after this schema")->type_name("FILE");
     auto* r = app.add_option_function<std::string>(
-        "--regex", [this](const std::string& text) { regex = text, has_regex = true; },
-        "the answer matches this regular expression as a whole");
-    for (auto* o : {g, s, r}) o->group("Constrained output");
+                     "--regex", [this](const std::string& text) { regex = text, has_regex = true; },
+                     "the answer matches this regular expression")
+                  ->type_name("RE");
+    g->group("More about the answer");
+    for (auto* o : {s, r}) o->group(group);
     g->excludes(s)->excludes(r);
     s->excludes(r);
 }

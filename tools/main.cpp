@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#include "tools/cli.h"
+#include "tools/help.h"
 
 namespace nibble {
 
@@ -21,7 +21,9 @@ int report(const Error& error) {
 int main(int argc, char** argv) {
     using namespace nibble;
     std::signal(SIGPIPE, SIG_DFL);  // `nibble run | head` ends quietly
-    CLI::App app{"nibble runs large language models locally.", "nibble"};
+    CLI::App app{"nibble runs large language models on this machine.", "nibble"};
+    app.formatter(std::make_shared<HelpFormatter>());
+    app.set_help_all_flag("--help-all", "every option");
     app.set_version_flag("--version", NIBBLE_VERSION);
     app.require_subcommand(1);
     // Plain `nibble` on a terminal is the chat.

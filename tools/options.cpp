@@ -2,6 +2,7 @@
 // Values are checked here or by the module they belong to, with the flag's name in the message.
 #include "tools/options.h"
 
+#include <algorithm>
 #include <random>
 
 #include <unistd.h>
@@ -37,7 +38,9 @@ std::vector<fs::path> data_folders(std::string_view name, std::string_view in_so
 }
 
 void ModelOption::add(CLI::App& app) {
-    app.add_option("-m,--model", given, "GGUF file or Hugging Face folder (default: the bundled model)");
+    app.add_option("-m,--model", given, "GGUF file or Hugging Face folder [the bundled one]")
+        ->type_name("MODEL")
+        ->group("Model");
 }
 
 Result<fs::path> ModelOption::path() const {
@@ -49,20 +52,24 @@ Result<fs::path> ModelOption::path() const {
 }
 
 void RunOptions::add(CLI::App& app) {
-    app.add_option("-c,--ctx", ctx,
-                   "context in tokens, prompt and answer together (default: the model's, at most 8192)")
-        ->check(CLI::Range(1, 1 << 30));
-    app.add_option("-t,--threads", threads, "threads (default: one per physical core)")
-        ->check(CLI::Range(1, 1024));
+    app.add_option("-c,--ctx", ctx, "tokens of prompt and answer [model's, at most 8192]")
+        ->check(CLI::Range(1, 1 << 30))
+        ->group("Model");
+    app.add_option("-t,--threads", threads, "threads [one per physical core]")
+        ->check(CLI::Range(1, 1024))
+        ->group("Model");
+    const std::string more = "More about the model", types = "f32|f16|bf16|int8|int4";
+    app.add_option("--kv-type", kv_type, "type of the KV cache [f16]")->type_name(types)->group(more);
+    app.add_option("--k-type", k_type, "of the cached keys alone")->type_name(types)->group(more);
+    app.add_option("--v-type", v_type, "of the cached values alone")->type_name(types)->group(more);
     app.add_option("--batch", batch, "prompt tokens per step")
         ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    app.add_option("--kv-type", kv_type, "type of the KV cache: f32, f16 (default), bf16, int8, int4");
-    app.add_option("--k-type", k_type, "type of the cached keys alone");
-    app.add_option("--v-type", v_type, "type of the cached values alone");
-    app.add_option("--isa", isa, "instruction set of the kernels (default: the best of this machine)");
-    app.add_flag("--no-pack", no_pack, "run from the mapped file: half the memory, slower");
-    app.add_flag("--check-nan", check_nan, "stop at the first NaN or infinity and name its layer");
+        ->capture_default_str()
+        ->group(more);
+    app.add_option("--isa", isa, "instruction set of the kernels [the best of this machine]")->group(more);
+    app.add_flag("--no-pack", no_pack, "run from the mapped file: half the memory, slower")->group(more);
+    app.add_flag("--check-nan", check_nan, "stop at the first NaN or infinity and name its layer")
+        ->group(more);
 }
 
 Result<EngineConfig> RunOptions::config() const {
@@ -93,12 +100,15 @@ std::vector<Backend*> pointers(const std::vector<std::unique_ptr<Backend>>& back
 }
 
 void SamplingOptions::add(CLI::App& app) {
+    constexpr std::string_view common[] = {"temperature", "top_k", "top_p", "min_p", "seed"};
     for (const Param& p : param_table())
         app.add_option_function<std::string>(
                std::string(p.flag),
                [this, key = p.key](const std::string& text) { given.emplace_back(key, text); },
-               cat(p.help, " [", default_text(p), "]"))
-            ->group("Sampling");
+               std::string(p.help))
+            ->default_str(default_text(p))
+            ->type_name("X")
+            ->group(std::ranges::find(common, p.key) == std::end(common) ? "More sampling" : "Sampling");
 }
 
 Result<SamplerParams> SamplingOptions::params() const {
@@ -109,7 +119,7 @@ Result<SamplerParams> SamplingOptions::params() const {
 }
 
 void WindowOptions::add(CLI::App& app) {
-    app.add_option("-f,--file", file, "the text")->required();
+    app.add_option("-f,--file", file, "the text")->required()->type_name("FILE");
     app.add_option("--windows", most, "at most this many windows of --ctx tokens")
         ->check(CLI::Range(1, 1 << 30));
 }

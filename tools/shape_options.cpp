@@ -8,13 +8,13 @@ namespace nibble {
 
 void ShapeOptions::add(CLI::App& app) {
     std::string names;
-    for (const ModelShape& s : all_shapes()) names += cat(names.empty() ? "" : ", ", s.name);
-    app.add_option("--shape", name, cat("random weights of this shape: ", names));
+    for (const ModelShape& s : all_shapes()) names += cat(names.empty() ? "" : "|", s.name);
+    app.add_option("--shape", name, "random weights of this shape instead of a model")->type_name(names);
     app.add_option("--type", type, "type of the random weights, as in nibble quantize")
         ->capture_default_str();
     app.add_option("--weights-seed", seed, "seed of the random weights")->capture_default_str();
     const auto size = [&](const char* flag, int32_t& value, const char* what) {
-        app.add_option(flag, value, what)->check(CLI::Range(1, 1 << 22))->group("Sizes of the shape");
+        app.add_option(flag, value, what)->check(CLI::Range(1, 1 << 22))->group("More about the shape");
     };
     size("--layers", layers, "number of layers");
     size("--embd", embd, "width of the residual stream");

@@ -19,14 +19,14 @@ constexpr Sign signs[] = {{"<|im_start|>", "chatml"},
                           {"<|assistant|>", "phi"},
                           {"[INST]", "mistral"}};
 
-std::string fallback_name(const Tokenizer& tokenizer) {
+}  // namespace
+
+std::string fallback_template(const Tokenizer& tokenizer) {
     for (const Sign& s : signs)
         if (const auto id = tokenizer.find(s.token); id && tokenizer.is_control(*id))
             return std::string(s.fallback);
     return "plain";
 }
-
-}  // namespace
 
 std::vector<std::string> template_names() {
     std::vector<std::string> names;
@@ -41,23 +41,27 @@ std::vector<std::string> template_names() {
     return names;
 }
 
-Result<ChatTemplate> named_template(const std::string& name) {
+Result<std::string> template_text(const std::string& name) {
     std::error_code ec;
-    if (fs::is_regular_file(name, ec)) return ChatTemplate::parse(NIBBLE_TRY(read_text_file(name)), name);
+    if (fs::is_regular_file(name, ec)) return read_text_file(name);
     if (name.find_first_of("/.") == std::string::npos)
         for (const fs::path& folder : data_folders("prompts", NIBBLE_SOURCE_PROMPTS))
             if (const fs::path file = folder / (name + ".jinja"); fs::is_regular_file(file, ec))
-                return ChatTemplate::parse(NIBBLE_TRY(read_text_file(file)), name);
+                return read_text_file(file);
     std::string known;
     for (const std::string& n : template_names()) known += cat(known.empty() ? "" : ", ", n);
     return Error{ErrorCode::not_found, "--template", cat("'", name, "' is neither a file nor a known name"),
                  cat("known are ", known)};
 }
 
-void TemplateOption::add(CLI::App& app) {
-    app.add_option("--template", given,
-                   "chat template: a file, or chatml, llama3, mistral, gemma, phi, alpaca, vicuna, plain "
-                   "(default: the model's)");
+Result<ChatTemplate> named_template(const std::string& name) {
+    return ChatTemplate::parse(NIBBLE_TRY(template_text(name)), name);
+}
+
+void TemplateOption::add(CLI::App& app, const std::string& group) {
+    app.add_option("--template", given, "chat template: a name or a file [the model's]")
+        ->type_name("TEMPLATE")
+        ->group(group);
 }
 
 Result<ModelFormat> TemplateOption::format(const Tokenizer& tokenizer) const {
@@ -65,7 +69,7 @@ Result<ModelFormat> TemplateOption::format(const Tokenizer& tokenizer) const {
     if (!given.empty()) return ModelFormat{{tokenizer, NIBBLE_TRY(named_template(given)), false}, ""};
     if (own)
         return ModelFormat{{tokenizer, NIBBLE_TRY(ChatTemplate::parse(*own, "chat template")), true}, ""};
-    const std::string name = fallback_name(tokenizer);
+    const std::string name = fallback_template(tokenizer);
     return ModelFormat{
         {tokenizer, NIBBLE_TRY(named_template(name)), false},
         cat("the model carries no chat template; '", name, "' is used (choose with --template)")};

@@ -9,6 +9,9 @@ namespace nibble {
 
 // A file, or the name of a template that comes with the program.
 Result<ChatTemplate> named_template(const std::string& name);
+Result<std::string> template_text(const std::string& name);
+// The name of the one that a model without a template gets.
+std::string fallback_template(const Tokenizer& tokenizer);
 std::vector<std::string> template_names();
 
 struct ModelFormat {
@@ -18,7 +21,7 @@ struct ModelFormat {
 
 struct TemplateOption {
     std::string given;
-    void add(CLI::App& app);
+    void add(CLI::App& app, const std::string& group);
     // The tokenizer must outlive the format.
     Result<ModelFormat> format(const Tokenizer& tokenizer) const;
 };

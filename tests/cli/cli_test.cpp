@@ -261,3 +261,41 @@ TEST_CASE("help exits with 0") {
         CHECK(r.out.find("Examples") != std::string::npos);
     }
 }
+
+TEST_CASE("help fits a screen: 30 lines of 80 columns, two examples, a hint where options are left out") {
+    const ProcessResult all = nibble_cli({"--help"});
+    CHECK(all.code == 0);
+    size_t commands = 0;
+    for (size_t at = all.out.find("\n\n") + 2; all.out.compare(at, 2, "  ") == 0;
+         at = all.out.find('\n', at) + 1) {
+        const std::string command = all.out.substr(at + 2, all.out.find(' ', at + 2) - at - 2);
+        const ProcessResult r = nibble_cli({command, "--help"}), more = nibble_cli({command, "--help-all"});
+        INFO(r.out);
+        ++commands;
+        CHECK(r.code == 0);
+        CHECK(more.code == 0);
+        CHECK(std::ranges::count(r.out, '\n') <= (command == "run" ? 33 : 30));
+        const size_t examples = r.out.find("\nExamples:\n  nibble ");
+        REQUIRE(examples != std::string::npos);
+        for (size_t line = 0; line < examples; line = r.out.find('\n', line) + 1)
+            CHECK(r.out.find('\n', line) - line <= 80);
+        CHECK(r.out.find("nibble ", r.out.find("nibble ", examples) + 7) != std::string::npos);
+        CHECK((more.out.size() > r.out.size()) == (r.out.find("--help-all") != std::string::npos));
+    }
+    CHECK(commands >= 11);
+    const std::string run = nibble_cli({"run", "--help"}).out, more = nibble_cli({"run", "--help-all"}).out;
+    for (const char* text : {"\nSampling:\n", "--top-k X", " [40]", "--seed"})
+        CHECK(run.find(text) != std::string::npos);
+    CHECK(run.find("--dry-base") == std::string::npos);
+    CHECK(more.find("--dry-base") != std::string::npos);
+}
+
+TEST_CASE("inspect --template: the template on stdout, its source on stderr, or the fallback's name") {
+    const ProcessResult own = nibble_cli({"inspect", "--template"});
+    CHECK(own.code == 0);
+    CHECK(own.out.find("messages") != std::string::npos);
+    CHECK(own.err.find("tokenizer.chat_template of ") != std::string::npos);
+    const ProcessResult folder = nibble_cli({"inspect", "--template", checkpoint});
+    CHECK(folder.out == own.out);
+    CHECK(folder.err.find("_") != std::string::npos);
+}
