@@ -15,6 +15,7 @@ namespace nibble {
 namespace {
 
 struct InspectCommand {
+    ModelOption model;
     std::string given;
     bool tensors = true, metadata = true, system = false, json = false, measure = false, chat = false;
     Result<int> operator()() const;
@@ -102,7 +103,8 @@ Result<int> print_template(const TensorFile& file) {
 
 Result<int> InspectCommand::operator()() const {
     if (system) return report_system(json, measure);
-    TensorFile file = NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(ModelOption{given}.path())));
+    TensorFile file =
+        NIBBLE_TRY(TensorFile::open(NIBBLE_TRY((given.empty() ? model : ModelOption{given}).path())));
     if (chat) return print_template(file);
     std::printf("%s\n", file.path().c_str());
     if (metadata) print_metadata(file);
@@ -117,8 +119,8 @@ Result<int> InspectCommand::operator()() const {
 
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<InspectCommand>();
-    app.add_option("model", c->given, "GGUF file or Hugging Face folder [the bundled model]")
-        ->type_name("MODEL");
+    app.add_option("model", c->given, "the same as -m")->type_name("MODEL");
+    c->model.add(app);
     app.add_flag("--metadata,!--no-metadata", c->metadata, "list the metadata [on]");
     app.add_flag("--tensors,!--no-tensors", c->tensors, "list the tensors [on]");
     app.add_flag("--template", c->chat, "the chat template instead, and where it is from");

@@ -4,10 +4,12 @@
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include <unistd.h>
 
 #include "tools/help.h"
+#include "tools/settings.h"
 
 namespace nibble {
 
@@ -16,6 +18,25 @@ int report(const Error& error) {
     return error.code == ErrorCode::invalid_argument ? exit_usage : exit_failure;
 }
 
+namespace {
+
+// --help works with any settings.
+Result<std::vector<SettingArgument>> settings_for(const CLI::App& root, const CLI::App& command,
+                                                  std::span<const std::string> args) {
+    for (const std::string_view flag : {"-h", "--help", "--help-all"})
+        if (std::ranges::find(args, flag) != args.end()) return std::vector<SettingArgument>();
+    return setting_arguments(NIBBLE_TRY(read_settings()), root, command, args.subspan(1));
+}
+
+// A setting that the user did not type should not be a riddle when it is refused.
+void note_origin(std::span<const SettingArgument> settings, std::string message) {
+    std::ranges::replace(message, '_', '-');
+    for (const SettingArgument& s : settings)
+        if (message.find(s.name) != std::string::npos)
+            std::fprintf(stderr, "nibble: note: %s comes from %s\n", s.text.c_str(), s.origin.c_str());
+}
+
+}  // namespace
 }  // namespace nibble
 
 int main(int argc, char** argv) {
@@ -41,14 +62,27 @@ int main(int argc, char** argv) {
         CLI::App* sub = app.add_subcommand(std::string(c->name), std::string(c->summary));
         sub->callback([&selected, body = c->setup(*sub)] { selected = body; });
     }
-    const auto is_named = [&](const Command* c) { return c->name == argv[1]; };
-    if (argc > 1 && argv[1][0] != '-' && std::ranges::none_of(all_commands(), is_named))
-        return report({ErrorCode::invalid_argument, argv[1], "is not a command", "see `nibble --help`"});
+    std::vector<std::string> args(argv + 1, argv + argc);
+    std::vector<SettingArgument> settings;
+    if (!args.empty() && !args[0].starts_with('-')) {
+        const auto subcommands = app.get_subcommands([&](CLI::App* a) { return a->get_name() == args[0]; });
+        if (subcommands.empty())
+            return report({ErrorCode::invalid_argument, args[0], "is not a command", "see `nibble --help`"});
+        auto found = settings_for(app, *subcommands[0], args);
+        if (!found) return report(found.error());
+        settings = std::move(*found);
+    }
+    std::vector<std::string> line(args.rbegin(), args.rend());  // CLI11 takes them from the back
+    for (size_t i = settings.size(); i-- > 0;) line.insert(line.end() - 1, settings[i].text);
     try {
-        app.parse(argc, argv);
+        app.parse(line);
     } catch (const CLI::ParseError& e) {
-        return app.exit(e) == 0 ? exit_ok : exit_usage;
+        const int code = app.exit(e) == 0 ? exit_ok : exit_usage;
+        if (code != exit_ok) note_origin(settings, e.what());
+        return code;
     }
     const Result<int> code = selected();
-    return code ? *code : report(code.error());
+    if (code) return *code;
+    if (code.error().code == ErrorCode::invalid_argument) note_origin(settings, code.error().message());
+    return report(code.error());
 }

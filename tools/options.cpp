@@ -9,6 +9,7 @@
 
 #include "ggml/base/mapped_file.h"
 #include "ggml/cpu/cpu_backend.h"
+#include "tools/settings.h"
 
 namespace nibble {
 namespace fs = std::filesystem;
@@ -38,13 +39,13 @@ std::vector<fs::path> data_folders(std::string_view name, std::string_view in_so
 }
 
 void ModelOption::add(CLI::App& app) {
-    app.add_option("-m,--model", given, "GGUF file or Hugging Face folder [the bundled one]")
+    app.add_option("-m,--model", given, "a name, GGUF file or Hugging Face folder [bundled]")
         ->type_name("MODEL")
         ->group("Model");
 }
 
 Result<fs::path> ModelOption::path() const {
-    if (!given.empty()) return fs::path(given);
+    if (!given.empty()) return resolve_model(given);
     for (const fs::path& folder : data_folders("models", NIBBLE_SOURCE_MODELS))
         if (std::error_code ec; fs::exists(folder / bundled_model, ec)) return folder / bundled_model;
     return Error{ErrorCode::not_found, std::string(bundled_model), "the bundled model is not installed",

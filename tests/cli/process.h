@@ -3,6 +3,7 @@
 #pragma once
 
 #include <csignal>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,6 +31,7 @@ inline ProcessResult run_process(const std::vector<std::string>& args, const std
         std::vector<char*> argv;
         for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
         argv.push_back(nullptr);
+        ::setenv("NIBBLE_CONFIG", "", 0);  // what is configured on this machine does not matter
         ::execv(argv[0], argv.data());
         ::_exit(127);
     }

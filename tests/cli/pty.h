@@ -39,6 +39,7 @@ class Pty {
         std::vector<char*> argv;
         for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
         argv.push_back(nullptr);
+        ::setenv("NIBBLE_CONFIG", "", 0);  // what is configured on this machine does not matter
         ::execv(argv[0], argv.data());
         ::_exit(127);
     }

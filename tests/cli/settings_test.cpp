@@ -1,0 +1,142 @@
+// The configuration file, NIBBLE_* variables and names of models, as a user meets them.
+// Each case has folders and variables of its own.
+#include <cstdlib>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/common.h"
+
+using namespace nibble;
+using namespace nibble::cli_test;
+
+namespace {
+
+// Sets variables for the programs that are run, and takes them back.
+class Variables {
+  public:
+    void set(const char* name, const std::string& value) {
+        names_.push_back(name);
+        ::setenv(name, value.c_str(), 1);
+    }
+    ~Variables() {
+        for (const char* name : names_) ::unsetenv(name);
+    }
+
+  private:
+    std::vector<const char*> names_;
+};
+
+nlohmann::json parameters(std::vector<std::string> more = {}) {
+    std::vector<std::string> args = {"run", "--raw", "-p", "x", "-n", "1", "--json", "-q"};
+    args.insert(args.end(), more.begin(), more.end());
+    const ProcessResult r = nibble_cli(args);
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    return nlohmann::json::parse(r.out)["parameters"];
+}
+
+}  // namespace
+
+TEST_CASE("settings: flags win over variables, variables over the file, its tables over its top") {
+    const Scratch s;
+    Variables v;
+    v.set("NIBBLE_CONFIG",
+          s.file("config.toml",
+                 "temp = 0.25  # for all\ntop_k = 7\nctx = 100\nseed = 1\n\n[run]\ntop-k = 9\n"
+                 "quiet = true\n[chat]\ntop_k = 11\n"));
+    auto p = parameters();
+    CHECK(p["temperature"] == 0.25);
+    CHECK(p["top_k"] == 9);
+    CHECK(p["ctx"] == 100);
+    v.set("NIBBLE_CTX", "64");
+    v.set("NIBBLE_TOP_K", "12");
+    p = parameters({"--temp", "0.5"});
+    CHECK(p["temperature"] == 0.5);
+    CHECK(p["top_k"] == 12);
+    CHECK(p["ctx"] == 64);
+    p = parameters({"-c", "32", "--top-k=13"});
+    CHECK(p["ctx"] == 32);
+    CHECK(p["top_k"] == 13);
+    v.set("NIBBLE_SYSTEM", "of no use to inspect, whose --system is a switch");
+    CHECK(nibble_cli({"inspect", "--no-tensors"}).code == 0);
+}
+
+TEST_CASE("settings: switches, lists, and what the user's flags exclude") {
+    const Scratch s;
+    Variables v;
+    const std::vector<std::string> greedy = {"run", "--raw", "-p",     "Once upon a time",
+                                             "-n",  "20",    "--temp", "0"};
+    v.set("NIBBLE_CONFIG", "");
+    const std::string full = nibble_cli(greedy).out;
+    REQUIRE(full.size() > 12);
+    const std::string two = full.substr(8, 3), one = full.substr(4, 3);
+    v.set("NIBBLE_CONFIG",
+          s.file("config.toml", cat("[run]\nstop = [\"", two, "\", \"", one,
+                                    "\"]\nregex = \"[a-z]+\"\njson = true\nquiet = true\n")));
+    ProcessResult r = nibble_cli({"run", "-p", "x", "--raw", "-n", "5", "--jsonl"});  // excludes json
+    CHECK(r.code == 0);
+    CHECK(r.err.empty());
+    CHECK(r.out.starts_with("{\""));
+    auto args = greedy;
+    args.insert(args.end(), {"--regex", "[^#]*", "--json=false"});
+    CHECK(nibble_cli(args).out == full.substr(0, std::min(full.find(one), full.find(two))));
+    args.insert(args.end(), {"--stop", two});  // a list that is given replaces the other
+    CHECK(nibble_cli(args).out == full.substr(0, full.find(two)));
+}
+
+TEST_CASE("settings: mistakes are named with their place") {
+    const Scratch s;
+    Variables v;
+    v.set("NIBBLE_CONFIG", s.file("config.toml", "tempp = 1\n"));
+    check_refused(nibble_cli({"run", "-p", "x"}), 2, "'tempp' is not a setting");
+    CHECK(nibble_cli({"run", "--help"}).code == 0);
+    v.set("NIBBLE_CONFIG", s.file("config.toml", "[run]\nshape = \"x\"\n"));
+    check_refused(nibble_cli({"run", "-p", "x"}), 2, "'run.shape'");
+    v.set("NIBBLE_CONFIG", (s.dir / "none.toml").string());
+    check_refused(nibble_cli({"run", "-p", "x"}), 1, "none.toml");
+    v.set("NIBBLE_CONFIG", s.file("config.toml", "top_p = 1.5\n"));
+    const ProcessResult r = nibble_cli({"run", "-p", "x"});
+    CHECK(r.code == 2);
+    CHECK(r.err.find("note: --top-p=1.5 comes from") != std::string::npos);
+    v.set("NIBBLE_CONFIG", "");
+    v.set("NIBBLE_CTX", "none");
+    CHECK(nibble_cli({"run", "-p", "x"}).err.find("comes from NIBBLE_CTX") != std::string::npos);
+}
+
+TEST_CASE("models: aliases, folders and the bundled one; -m takes their names") {
+    const Scratch s;
+    Variables v;
+    fs::create_directories(s.dir / "folder");
+    fs::copy_file(root / "models/fairytale-int8.gguf", s.dir / "folder/story.gguf");
+    fs::create_directory_symlink(root / "models/fairytale", s.dir / "folder/checkpoint");
+    s.file("folder/broken.gguf", "GGUF");
+    v.set("NIBBLE_CONFIG", s.file("config.toml",
+                                  "model_folders = [\"folder\"]\n[models]\ntales = \"folder/story.gguf\"\n"
+                                  "lost = \"nowhere.gguf\"\n"));
+    const ProcessResult names = nibble_cli({"models", "--names"});
+    CHECK(names.out.starts_with("lost\ntales\nbroken\ncheckpoint\nstory\n"));
+    CHECK(names.out.find("\nfairytale-int8\n") != std::string::npos);
+    const auto list = nlohmann::json::parse(nibble_cli({"models", "--json"}).out);
+    CHECK(list[0]["error"].get<std::string>().find("nowhere.gguf") != std::string::npos);
+    CHECK(list[1]["architecture"] == "llama");
+    CHECK(list[1]["type"] == "q8_0");
+    CHECK(list[1]["bytes"] == fs::file_size(s.dir / "folder/story.gguf"));
+    CHECK(list[3]["type"] == "bf16");
+    CHECK(list[3]["parameters"].get<int64_t>() > 5'000'000);
+    const ProcessResult table = nibble_cli({"models"});
+    CHECK(table.code == 0);
+    CHECK(table.out.find("not usable") != std::string::npos);
+
+    const auto text = [](const std::string& name) {
+        return nibble_cli({"run", "--raw", "-m", name, "-p", "Once", "-n", "3", "--temp", "0", "-q"}).out;
+    };
+    const std::string expected = text((root / "models/fairytale-int8.gguf").string());
+    CHECK(!expected.empty());
+    CHECK(text("tales") == expected);
+    CHECK(text("story") == expected);
+    CHECK(text("story.gguf") == expected);
+    CHECK(!text("checkpoint").empty());
+    check_refused(nibble_cli({"run", "-p", "x", "-m", "nobody"}), 1, "`nibble models`");
+    v.set("NIBBLE_MODEL", "tales");
+    CHECK(nibble_cli({"inspect"}).out.find("story.gguf") != std::string::npos);
+}

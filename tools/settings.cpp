@@ -1,0 +1,196 @@
+// The file is read by CLI11's TOML reader; settings become arguments in front of the user's own.
+// An option that the user gave is left out rather than overridden, so that lists do not add up.
+#include "tools/settings.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#include "ggml/base/cat.h"
+#include "ggml/base/mapped_file.h"
+#include "tools/options.h"
+
+namespace nibble {
+namespace fs = std::filesystem;
+namespace {
+
+std::string variable(const std::string& name) {
+    const char* value = std::getenv(name.c_str());
+    return value ? value : "";
+}
+
+fs::path user_folder(const char* xdg, std::string_view otherwise) {
+    if (const std::string set = variable(xdg); set.starts_with('/')) return set;
+    const std::string home = variable("HOME");
+    return home.empty() ? fs::path() : fs::path(home) / otherwise;
+}
+
+fs::path expand(const std::string& path, const fs::path& base) {
+    if (path.starts_with("~/")) return fs::path(variable("HOME")) / path.substr(2);
+    return base / path;  // an absolute path replaces the base
+}
+
+std::string dashed(std::string name) {
+    std::ranges::replace(name, '_', '-');
+    return name;
+}
+
+const CLI::Option* find_option(const CLI::App& command, const std::string& name) {
+    const auto has = [&](const CLI::Option* o) {
+        return std::ranges::find(o->get_lnames(), name) != o->get_lnames().end();
+    };
+    const auto options = command.get_options();
+    const auto it = std::ranges::find_if(options, has);
+    return it == options.end() || *it == command.get_help_ptr() || *it == command.get_help_all_ptr() ? nullptr
+                                                                                                     : *it;
+}
+
+// Some commands use the same word for a switch and others for a text: one does not set the other.
+bool suits(const CLI::Option& o, const std::vector<std::string>& values) {
+    if (o.get_items_expected_max() > 0) return true;
+    constexpr std::string_view words[] = {"true", "false", "on", "off", "yes", "no", "1", "0"};
+    return values.size() == 1 && std::ranges::find(words, values[0]) != std::end(words);
+}
+
+bool is_given(const CLI::Option& o, std::span<const std::string> args) {
+    for (const std::string& a : args) {
+        if (a == "--") break;
+        for (const std::string& n : o.get_lnames())
+            if (a == "--" + n || a.starts_with("--" + n + "=")) return true;
+        for (const std::string& n : o.get_snames())
+            if (a.starts_with("-" + n) && !a.starts_with("--")) return true;
+    }
+    return false;
+}
+
+Result<void> add_item(Settings& s, const CLI::ConfigItem& item) {
+    if (item.name == "++" || item.name == "--") return {};  // where a table begins and ends
+    std::vector<std::string> tables;
+    for (const std::string& p : item.parents)
+        if (p != "default") tables.push_back(p);
+    const std::string where = cat(s.file.string(), ": ", item.fullname());
+    if (tables.size() > 1) return Error{ErrorCode::invalid_argument, where, "lies in a table of a table", ""};
+    const std::string table = tables.empty() ? "" : tables[0];
+    if (table == "models") {
+        if (item.inputs.size() != 1)
+            return Error{ErrorCode::invalid_argument, where, "is not a path", "write name = \"path\""};
+        s.models[item.name] = expand(item.inputs[0], s.file.parent_path());
+    } else if (table.empty() && dashed(item.name) == "model-folders") {
+        for (const std::string& folder : item.inputs)
+            s.folders.push_back(expand(folder, s.file.parent_path()));
+    } else {
+        s.items.push_back({table, dashed(item.name), item.inputs});
+    }
+    return {};
+}
+
+Result<void> read_file(Settings& s) {
+    std::istringstream text(NIBBLE_TRY(read_text_file(s.file)));
+    try {
+        for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(text)) NIBBLE_TRY(add_item(s, item));
+    } catch (const CLI::Error& e) {
+        return Error{ErrorCode::invalid_argument, s.file.string(), e.what(), ""};
+    }
+    return {};
+}
+
+void add_folder_models(const fs::path& folder, std::vector<NamedModel>& list) {
+    std::vector<NamedModel> found;
+    std::error_code ec;
+    for (const auto& entry : fs::directory_iterator(folder, ec)) {
+        const fs::path& p = entry.path();
+        const std::string file = p.filename().string();
+        if (p.extension() == ".gguf") {
+            // Of a split model the first part stands for all.
+            const bool part = file.find("-of-") != std::string::npos;
+            if (!part || file.find("-00001-of-") != std::string::npos)
+                found.push_back({p.stem().string(), p});
+        } else if (fs::exists(p / "config.json", ec)) {
+            found.push_back({file, p});
+        }
+    }
+    std::ranges::sort(found, {}, &NamedModel::name);
+    for (NamedModel& m : found)
+        if (std::ranges::find(list, m.name, &NamedModel::name) == list.end()) list.push_back(std::move(m));
+}
+
+}  // namespace
+
+Result<Settings> read_settings() {
+    Settings s;
+    std::error_code ec;
+    if (std::getenv("NIBBLE_CONFIG")) {
+        s.file = variable("NIBBLE_CONFIG");
+    } else if (const fs::path folder = user_folder("XDG_CONFIG_HOME", ".config"); !folder.empty()) {
+        if (const fs::path file = folder / "nibble/config.toml"; fs::exists(file, ec)) s.file = file;
+    }
+    if (!s.file.empty()) NIBBLE_TRY(read_file(s));
+    if (const std::string set = variable("NIBBLE_MODEL_FOLDERS"); !set.empty()) {
+        s.folders.clear();
+        std::istringstream parts(set);
+        for (std::string folder; std::getline(parts, folder, ':');)
+            if (!folder.empty()) s.folders.push_back(expand(folder, {}));
+    }
+    if (s.folders.empty())
+        if (const fs::path data = user_folder("XDG_DATA_HOME", ".local/share"); !data.empty())
+            s.folders.push_back(data / "nibble/models");
+    for (fs::path& folder : data_folders("models", NIBBLE_SOURCE_MODELS))
+        s.folders.push_back(std::move(folder));
+    return s;
+}
+
+Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings, const CLI::App& root,
+                                                       const CLI::App& command,
+                                                       std::span<const std::string> given) {
+    std::vector<SettingArgument> list;
+    const auto add = [&](const std::string& name, const std::vector<std::string>& values,
+                         const std::string& origin, bool strict) {
+        const CLI::Option* o = find_option(command, name);
+        if (!o || is_given(*o, given) || (!strict && !suits(*o, values))) return;
+        if (std::ranges::any_of(o->get_excludes(), [&](const auto* x) { return is_given(*x, given); }))
+            return;
+        std::erase_if(list, [&](const SettingArgument& a) { return a.name == name; });
+        for (const std::string& v : values) list.push_back({name, cat("--", name, "=", v), origin});
+    };
+    for (const bool of_command : {false, true})
+        for (const Settings::Item& i : settings.items) {
+            if (i.command.empty() == of_command) continue;
+            const auto knows = [&](const CLI::App* c) {
+                return (i.command.empty() || c->get_name() == i.command) && find_option(*c, i.name);
+            };
+            if (std::ranges::none_of(root.get_subcommands({}), knows))
+                return Error{ErrorCode::invalid_argument, settings.file.string(),
+                             cat("'", i.command, i.command.empty() ? "" : ".", i.name, "' is not a setting"),
+                             "its names are those of the long flags"};
+            if (i.command.empty() || i.command == command.get_name())
+                add(i.name, i.values, settings.file.string(), of_command);
+        }
+    for (const CLI::Option* o : command.get_options())
+        for (const std::string& name : o->get_lnames()) {
+            std::string upper = "NIBBLE_" + name;
+            for (char& c : upper) c = c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
+            if (const char* value = std::getenv(upper.c_str())) add(name, {value}, upper, false);
+        }
+    return list;
+}
+
+std::vector<NamedModel> named_models(const Settings& settings) {
+    std::vector<NamedModel> list;
+    for (const auto& [name, path] : settings.models) list.push_back({name, path});
+    for (const fs::path& folder : settings.folders) add_folder_models(folder, list);
+    return list;
+}
+
+Result<fs::path> resolve_model(const std::string& given) {
+    if (given.find('/') != std::string::npos) return fs::path(given);
+    const Settings settings = NIBBLE_TRY(read_settings());
+    if (const auto alias = settings.models.find(given); alias != settings.models.end()) return alias->second;
+    std::error_code ec;
+    if (fs::exists(given, ec)) return fs::path(given);
+    for (const NamedModel& m : named_models(settings))
+        if (m.name == given || m.path.filename() == given) return m.path;
+    return Error{ErrorCode::not_found, given, "is neither a file nor the name of a model",
+                 "`nibble models` lists the names"};
+}
+
+}  // namespace nibble
