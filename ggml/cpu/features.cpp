@@ -1,5 +1,5 @@
-// CPUID and XGETBV on x86; elsewhere only the baseline is known.
-// Leaf and bit numbers: Intel SDM volume 2A, CPUID.
+// CPUID and XGETBV on x86, the auxiliary vector on 64-bit Arm; elsewhere only the baseline is known.
+// Leaf and bit numbers: Intel SDM volume 2A, CPUID; Linux, arm64 ELF hwcaps.
 #include "ggml/cpu/features.h"
 
 #include <array>
@@ -8,6 +8,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace nibble::cpu {
@@ -65,6 +68,16 @@ Features detect() {
     f.amx_bf16 = tiles && bit(seven.d, 22);
     f.amx_tile = tiles && bit(seven.d, 24);
     f.amx_int8 = tiles && bit(seven.d, 25);
+    return f;
+}
+#elif defined(__aarch64__)
+Features detect() {
+    Features f;
+    f.neon = true;  // the architecture has it
+#if defined(__linux__)
+    f.arm_dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+    f.arm_i8mm = (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+#endif
     return f;
 }
 #else

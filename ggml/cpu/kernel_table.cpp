@@ -14,6 +14,10 @@ extern const KernelTable avx2_table;
 extern const KernelTable avxvnni_table;
 extern const KernelTable avx512_table;
 extern const KernelTable avx512vnni_table;
+#elif defined(__aarch64__)
+extern const KernelTable neon_table;
+extern const KernelTable neondot_table;
+extern const KernelTable neoni8mm_table;
 #endif
 
 std::span<const KernelTable* const> compiled_tables() {
@@ -24,6 +28,10 @@ std::span<const KernelTable* const> compiled_tables() {
         &avxvnni_table,
         &avx512_table,
         &avx512vnni_table,
+#elif defined(__aarch64__)
+        &neon_table,
+        &neondot_table,
+        &neoni8mm_table,
 #endif
     };
     return tables;

@@ -10,6 +10,40 @@ inline auto prepare(I codes) {
         return unsigned_weights(codes);
 }
 
+// sums[r] += the products of quads [first, first + n) of vector v with activation row r.
+template <int R, int n, class Source>
+inline void add_products(const Source& source, int v, int first, const int8_t* q, I (&sums)[R]) {
+    if constexpr (dot_rows == 2 && R % 2 == 0) {
+        I pairs[R];
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) pairs[r] = set1_i(0);
+#pragma GCC unroll 4
+        for (int j = first; j < first + n; j += 2) {
+            const auto w = weight_pairs(source.codes(v, j), source.codes(v, j + 1));
+            const int8_t* at = q + 4 * j;
+#pragma GCC unroll 8
+            for (int r = 0; r < R; r += 2)
+                dot_pair(pairs[r], pairs[r + 1], w, at + r * int8_block, at + (r + 1) * int8_block);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r += 2) {
+            sums[r] = add_i(sums[r], first_of_pair(pairs[r], pairs[r + 1]));
+            sums[r + 1] = add_i(sums[r + 1], second_of_pair(pairs[r], pairs[r + 1]));
+        }
+    } else {
+#pragma GCC unroll 8
+        for (int j = first; j < first + n; ++j) {
+            const auto w = prepare<Source::is_signed>(source.codes(v, j));
+#pragma GCC unroll 16
+            for (int r = 0; r < R; ++r) {
+                int32_t four;
+                std::memcpy(&four, q + r * int8_block + 4 * j, 4);
+                sums[r] = dot(sums[r], w, set1_i(four));
+            }
+        }
+    }
+}
+
 // A tile of R activation rows, from block `first` of its K, against the source's blocks [0, n).
 template <int R, class Source>
 inline void int8_tile(Source source, int64_t n, const int8_t* q, const Int8Block* blocks,
@@ -32,17 +66,7 @@ inline void int8_tile(Source source, int64_t n, const int8_t* q, const Int8Block
                     sums[r] = Source::zero == 0 ? set1_i(0)
                                                 : shift_left<__builtin_ctz(Source::zero | 1 << 30)>(set1_i(
                                                       H == 1 ? blocks[r].neg_sum : halves[r].neg_sum[h]));
-#pragma GCC unroll 8
-                for (int i = 0; i < 8 / H; ++i) {
-                    const int j = h * (8 / H) + i;
-                    const auto w = prepare<Source::is_signed>(source.codes(v, j));
-#pragma GCC unroll 16
-                    for (int r = 0; r < R; ++r) {
-                        int32_t four;
-                        std::memcpy(&four, q + r * int8_block + 4 * j, 4);
-                        sums[r] = dot(sums[r], w, set1_i(four));
-                    }
-                }
+                add_products<R, 8 / H>(source, v, h * (8 / H), q, sums);
                 const F scale = source.scale(v, h);
 #pragma GCC unroll 16
                 for (int r = 0; r < R; ++r) {

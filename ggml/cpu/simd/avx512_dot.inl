@@ -1,6 +1,7 @@
 // Products of int8 quadruples on AVX-512BW without VNNI, by the multiply-add of unsigned and signed bytes.
 // Its 16-bit sums must not saturate: |w| * |x| * 2 <= 128 * 127 * 2.
 constexpr int32_t weight_offset = 0;
+constexpr int dot_rows = 1;
 struct UnsignedW {
     I w;  // at most 7 bits
 };

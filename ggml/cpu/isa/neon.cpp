@@ -1,0 +1,34 @@
+// Kernels compiled for NEON, the vector unit of every 64-bit Arm processor.
+// No target region: NEON is part of the baseline of AArch64.
+#if defined(__aarch64__)
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include <arm_neon.h>
+
+#include "ggml/cpu/kernel_table.h"
+#include "ggml/cpu/packed.h"
+#include "ggml/types/list.h"
+
+namespace nibble::cpu::neon {
+
+// The order matters: the vocabulary, then the kernels written in it.
+// clang-format off
+#include "ggml/cpu/simd/neon.inl"
+#include "ggml/cpu/simd/neon_dot.inl"
+#include "ggml/cpu/kernels/all.inl"
+// clang-format on
+
+}  // namespace nibble::cpu::neon
+
+namespace nibble::cpu {
+
+extern const KernelTable neon_table;
+constinit const KernelTable neon_table =
+    neon::make_table("neon", "NEON", [](const Features& f) { return f.neon; });
+
+}  // namespace nibble::cpu
+
+#endif

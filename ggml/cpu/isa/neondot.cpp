@@ -1,0 +1,48 @@
+// Kernels compiled for NEON with dot products of bytes.
+// Only what is included inside the target region is: no inline function of a header is compiled for it.
+#if defined(__aarch64__)
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include <arm_neon.h>
+
+#include "ggml/cpu/kernel_table.h"
+#include "ggml/cpu/packed.h"
+#include "ggml/types/list.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("arch=armv8.2-a+dotprod"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("arch=armv8.2-a+dotprod")
+#endif
+
+namespace nibble::cpu::neondot {
+
+// The order matters: the vocabulary, then the kernels written in it.
+// clang-format off
+#include "ggml/cpu/simd/neon.inl"
+#include "ggml/cpu/simd/neondot_dot.inl"
+#include "ggml/cpu/simd/single_rows.inl"
+#include "ggml/cpu/kernels/all.inl"
+// clang-format on
+
+}  // namespace nibble::cpu::neondot
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+namespace nibble::cpu {
+
+extern const KernelTable neondot_table;
+constinit const KernelTable neondot_table = neondot::make_table(
+    "neondot", "NEON or dotprod", [](const Features& f) { return f.neon && f.arm_dotprod; });
+
+}  // namespace nibble::cpu
+
+#endif

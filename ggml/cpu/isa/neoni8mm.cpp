@@ -1,0 +1,49 @@
+// Kernels compiled for NEON with dot products and matrix products of bytes.
+// Only what is included inside the target region is: no inline function of a header is compiled for it.
+#if defined(__aarch64__)
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include <arm_neon.h>
+
+#include "ggml/cpu/kernel_table.h"
+#include "ggml/cpu/packed.h"
+#include "ggml/types/list.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("arch=armv8.2-a+dotprod+i8mm"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("arch=armv8.2-a+dotprod+i8mm")
+#endif
+
+namespace nibble::cpu::neoni8mm {
+
+// The order matters: the vocabulary, then the kernels written in it.
+// clang-format off
+#include "ggml/cpu/simd/neon.inl"
+#include "ggml/cpu/simd/neondot_dot.inl"
+#include "ggml/cpu/simd/neoni8mm_pair.inl"
+#include "ggml/cpu/kernels/all.inl"
+// clang-format on
+
+}  // namespace nibble::cpu::neoni8mm
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+namespace nibble::cpu {
+
+extern const KernelTable neoni8mm_table;
+constinit const KernelTable neoni8mm_table =
+    neoni8mm::make_table("neoni8mm", "NEON, dotprod or i8mm",
+                         [](const Features& f) { return f.neon && f.arm_dotprod && f.arm_i8mm; });
+
+}  // namespace nibble::cpu
+
+#endif
