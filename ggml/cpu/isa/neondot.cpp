@@ -13,7 +13,7 @@
 #include "ggml/types/list.h"
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("arch=armv8.2-a+dotprod"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("dotprod"))), apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("arch=armv8.2-a+dotprod")
