@@ -43,7 +43,8 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const CpuOptions& options
     if (options.threads < 0 || options.threads > max_threads)
         return Error{ErrorCode::invalid_argument, cat("--threads ", options.threads),
                      cat("must be between 1 and ", max_threads), "leave it out to use every core"};
-    const cpu::KernelTable* kernels = NIBBLE_TRY(cpu::select_table(options.isa));
+    const cpu::KernelTable* kernels = options.kernels;
+    if (!kernels) kernels = NIBBLE_TRY(cpu::select_table(options.isa));
     return std::unique_ptr<CpuBackend>(
         new CpuBackend(kernels, std::make_unique<ThreadPool>(options.threads), options.pack));
 }

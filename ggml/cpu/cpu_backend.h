@@ -14,6 +14,7 @@ struct CpuOptions {
     int threads = 0;   // 0: one per usable core (ThreadPool::default_threads)
     std::string isa;   // a name of cpu::compiled_tables(); "" or "auto": the best this machine runs
     bool pack = true;  // false: weights stay where they are (in the mapped file), which is slower
+    const cpu::KernelTable* kernels = nullptr;  // these instead of those that `isa` names
 };
 
 class CpuBackend final : public Backend {

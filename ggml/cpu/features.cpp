@@ -8,6 +8,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -35,6 +39,17 @@ uint64_t enabled_state() {
     return uint64_t{hi} << 32 | lo;
 }
 
+// Linux gives tile registers only to processes that ask; the answer holds for all threads.
+// arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): Linux, Documentation/x86/xstate.rst.
+bool tiles_permitted() {
+#if defined(__linux__)
+    constexpr long request_permission = 0x1023, tile_data = 18;
+    return ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+    return false;
+#endif
+}
+
 std::string brand_string() {
     if (cpuid(0x80000000u).a < 0x80000004u) return {};
     std::array<char, 49> text{};
@@ -53,7 +68,8 @@ Features detect() {
     const Regs one = cpuid(1), seven = cpuid(7), seven1 = cpuid(7, 1);
     const bool osxsave = bit(one.c, 27);
     const uint64_t state = osxsave ? enabled_state() : 0;
-    const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6, tiles = (state & 0x60000) == 0x60000;
+    const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6;
+    const bool tiles = (state & 0x60000) == 0x60000 && bit(seven.d, 24) && tiles_permitted();
     f.fma = ymm && bit(one.c, 12);
     f.f16c = ymm && bit(one.c, 29);
     f.avx2 = ymm && bit(one.c, 28) && bit(seven.b, 5);
@@ -66,7 +82,7 @@ Features detect() {
     f.avx512vnni = zmm && bit(seven.c, 11);
     f.avx512bf16 = zmm && bit(seven1.a, 5);
     f.amx_bf16 = tiles && bit(seven.d, 22);
-    f.amx_tile = tiles && bit(seven.d, 24);
+    f.amx_tile = tiles;
     f.amx_int8 = tiles && bit(seven.d, 25);
     return f;
 }

@@ -18,17 +18,26 @@ std::shared_ptr<Backend> cpu_backend(const cpu::KernelTable& table, int threads,
         MESSAGE("not covered on this machine: isa " << table.name);
         return nullptr;
     }
-    auto backend = CpuBackend::create({threads, std::string(table.name), pack});
+    auto backend = CpuBackend::create({threads, "", pack, &table});
     REQUIRE(backend);
     CHECK((*backend)->isa() == table.name);  // proof of which ran
     return std::move(*backend);
+}
+
+std::vector<const cpu::KernelTable*> test_tables() {
+    const auto compiled = cpu::compiled_tables();
+    std::vector<const cpu::KernelTable*> list(compiled.begin(), compiled.end());
+#if defined(__x86_64__)
+    list.push_back(&amx_emulated());
+#endif
+    return list;
 }
 
 }  // namespace
 
 std::vector<TestBackend> test_backends() {
     std::vector<TestBackend> list{{"reference", std::make_shared<ReferenceBackend>()}};
-    for (const cpu::KernelTable* table : cpu::compiled_tables())
+    for (const cpu::KernelTable* table : test_tables())
         if (auto backend = cpu_backend(*table, 3, true))
             list.push_back({cat("cpu ", table->name, ", 3 threads"), std::move(backend)});
     return list;
@@ -36,12 +45,26 @@ std::vector<TestBackend> test_backends() {
 
 std::vector<std::pair<TestBackend, TestBackend>> thread_pairs() {
     std::vector<std::pair<TestBackend, TestBackend>> list;
-    for (const cpu::KernelTable* table : cpu::compiled_tables()) {
+    for (const cpu::KernelTable* table : test_tables()) {
         auto one = cpu_backend(*table, 1, true), many = cpu_backend(*table, 4, false);
         if (one && many)
             list.push_back({{cat("cpu ", table->name, ", 1 thread, packed"), one},
                             {cat("cpu ", table->name, ", 4 threads, in place"), many}});
     }
+    return list;
+}
+
+std::vector<std::pair<TestBackend, TestBackend>> tile_pairs() {
+    std::vector<std::pair<TestBackend, TestBackend>> list;
+#if defined(__x86_64__)
+    const auto vectors = cpu::select_table("avx512vnni");
+    if (!vectors) {
+        MESSAGE("not covered on this machine: the tiles of AMX against AVX-512 VNNI");
+        return list;
+    }
+    list.push_back({{"avx512vnni", cpu_backend(**vectors, 2, true)},
+                    {"amx-emulated", cpu_backend(amx_emulated(), 2, true)}});
+#endif
     return list;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ggml/cpu/kernel_table.h"
 #include "ggml/program/backend.h"
 
 namespace nibble {
@@ -16,7 +17,14 @@ struct TestBackend {
     std::shared_ptr<Backend> backend;
 };
 
+#if defined(__x86_64__)
+const cpu::KernelTable& amx_emulated();
+#endif
+
 std::vector<TestBackend> test_backends();
+// Two that must agree to the last bit: AMX, emulated, and the vectors that it stands in for. Empty where the
+// machine lacks AVX-512 VNNI.
+std::vector<std::pair<TestBackend, TestBackend>> tile_pairs();
 // The same ISA with one thread and with several.
 std::vector<std::pair<TestBackend, TestBackend>> thread_pairs();
 

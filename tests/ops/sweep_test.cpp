@@ -85,6 +85,21 @@ TEST_CASE("results do not depend on the number of threads, to the last bit") {
     }
 }
 
+TEST_CASE("tiles give the bits of vectors, at any number of rows") {
+    for (const auto& pair : tile_pairs()) {
+        const TestBackend &vectors = pair.first, &tiles = pair.second;
+        for (const OpDef* op : {&matmul_op, &moe_matmul_op})
+            for (const OpCase& c : op->cases()) {
+                INFO(c.label);
+                CaseRun a(c, *vectors.backend, seed), b(c, *tiles.backend, seed);
+                REQUIRE(a.run() == "");
+                REQUIRE(b.run() == "");
+                const auto x = a.results(), y = b.results();
+                CHECK(same_bits(x, y));
+            }
+    }
+}
+
 TEST_CASE("each row of a batch is bit-equal to the row alone") {
     for (const TestBackend& tested : test_backends()) {
         INFO("backend " << tested.name);

@@ -56,6 +56,7 @@ inline void store_i(void* p, I v) { _mm512_storeu_si512(p, v); }
 inline I set1_i(int32_t x) { return _mm512_set1_epi32(x); }
 inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
 inline I set1_i8(int x) { return _mm512_set1_epi8(static_cast<char>(x)); }
+inline I sub_i8(I a, int n) { return _mm512_sub_epi8(a, set1_i8(n)); }
 inline I and_i(I a, I b) { return _mm512_and_si512(a, b); }
 inline I or_i(I a, I b) { return _mm512_or_si512(a, b); }
 template <int n>

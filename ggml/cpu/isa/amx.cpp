@@ -1,0 +1,64 @@
+// Kernels compiled for AVX-512 VNNI and AMX: tiles for many rows, vectors for the rest.
+// Only what is included inside the target region is: no inline function of a header is compiled for it.
+#if defined(__x86_64__)
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+// GCC 12 takes the deliberately undefined operands inside its own intrinsics for mistakes.
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+#if !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#include "ggml/cpu/kernel_table.h"
+#include "ggml/cpu/packed.h"
+#include "ggml/types/list.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(                                                                      \
+    __attribute__((                                                                                \
+        target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,amx-tile,amx-int8"))), \
+    apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,amx-tile,amx-int8")
+#endif
+
+namespace nibble::cpu::amx {
+
+// The order matters: the vocabulary, then the kernels written in it, then those that need tiles.
+// clang-format off
+#include "ggml/cpu/simd/avx512.inl"
+#include "ggml/cpu/simd/vnni512_dot.inl"
+#include "ggml/cpu/simd/amx.inl"
+#include "ggml/cpu/kernels/all.inl"
+#include "ggml/cpu/kernels/tiles.inl"
+// clang-format on
+
+}  // namespace nibble::cpu::amx
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+namespace nibble::cpu {
+
+extern const KernelTable amx_table;
+constinit const KernelTable amx_table =
+    amx::make_tiled_table("amx", "AVX-512 F, BW, VL, DQ, VNNI or AMX tiles with int8", [](const Features& f) {
+        return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
+               f.avx512vnni && f.amx_tile && f.amx_int8;
+    });
+
+}  // namespace nibble::cpu
+
+#endif

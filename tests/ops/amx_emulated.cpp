@@ -1,0 +1,66 @@
+// The kernels of isa/amx.cpp with its tile operations in plain C++, for the sweep on processors without AMX.
+// Needs AVX-512 VNNI for the rest, as the original does.
+#if defined(__x86_64__)
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+// GCC 12 takes the deliberately undefined operands inside its own intrinsics for mistakes.
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+#if !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#include "ggml/cpu/kernel_table.h"
+#include "ggml/cpu/packed.h"
+#include "ggml/types/list.h"
+#include "tests/ops/backends.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(                                                               \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), \
+    apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
+#endif
+
+namespace nibble::cpu::amx_emulated {
+
+// The order matters: the vocabulary, then the kernels written in it, then those that need tiles.
+// clang-format off
+#include "ggml/cpu/simd/avx512.inl"
+#include "ggml/cpu/simd/vnni512_dot.inl"
+#include "tests/ops/amx_emulated.inl"
+#include "ggml/cpu/kernels/all.inl"
+#include "ggml/cpu/kernels/tiles.inl"
+// clang-format on
+
+}  // namespace nibble::cpu::amx_emulated
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+namespace nibble {
+
+const cpu::KernelTable& amx_emulated() {
+    static constexpr cpu::KernelTable table = cpu::amx_emulated::make_tiled_table(
+        "amx-emulated", "AVX-512 F, BW, VL, DQ or VNNI", [](const cpu::Features& f) {
+            return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
+                   f.avx512vnni;
+        });
+    return table;
+}
+
+}  // namespace nibble
+
+#endif
