@@ -1,0 +1,89 @@
+// The vocabulary of kernels: every thread index, collective, copy and tensor-core product they may use.
+// Two definitions: nvcc's (device_nvcc.h) and a host emulation (emulation/device.h) that the tests run.
+//
+// Kernels are `__global__ void` functions, launched only through launch(). A block has a multiple of 32
+// threads in one dimension and up to three block indices. Shared memory is one dynamic array, given by
+// shared_memory() and sized in Dims; there are no static __shared__ variables. Collectives are called by all
+// 32 lanes of a warp, sync_block() by all threads of the block.
+//
+//   thread_index() block_x() block_y() block_z() lane() warp_index() block_threads() grid_x()
+//   shared_memory()                   std::byte*, aligned to 16
+//   sync_block() sync_warp()
+//   shuffle(v, lane) shuffle_xor(v, mask)   of any 4-byte type; warp_sum(x) warp_max(x) over all lanes, in
+//                                     the fixed order of a butterfly
+//   load16(p) load8(p) load4(p)       reads of global memory that will not be read again soon (streaming)
+//   copy_async16(shared, global, on)  16 bytes, zeros unless `on`; copy_commit() closes a group of copies,
+//                                     copy_wait<n>() waits until at most n groups are under way
+//   atomic_add(int*, int)             returns the old value
+//   fence()                           makes the thread's writes visible to the device before what follows
+//   half_to_float bf16_to_float float_to_half float_to_bf16   round to nearest even; 16-bit patterns
+//   half2(lo, hi) bf162(lo, hi)       two rounded values in a word; half2_sub half2_fma half2_mul
+//   byte_perm(a, b, selector)         PRMT: byte i of the result is byte (selector >> 4i & 7) of b:a
+//   mma_f16(d, a, b) mma_bf16(d, a, b)   d[4] += A B of a warp: m16n8k16 with f32 sums; fragments below
+//
+// Fragments of m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), g = lane / 4, t = lane % 4:
+//   a[0]: row g, k 2t, 2t+1    a[1]: row g+8, same k    a[2]: row g, k 2t+8, 2t+9    a[3]: row g+8, those k
+//   b[0]: k 2t, 2t+1, column g     b[1]: k 2t+8, 2t+9, column g
+//   d[0], d[1]: row g, columns 2t, 2t+1     d[2], d[3]: row g+8
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ggml/cuda/dims.h"
+
+namespace nibble::cuda {
+
+struct alignas(16) Words4 {
+    uint32_t w[4];
+};
+struct alignas(8) Words2 {
+    uint32_t w[2];
+};
+
+}  // namespace nibble::cuda
+
+#ifdef __CUDACC__
+#include "ggml/cuda/device_nvcc.h"
+#else
+#include "ggml/cuda/emulation/device.h"
+#endif
+
+namespace nibble::cuda {
+
+__device__ inline float warp_sum(float x) {
+    for (int m = 16; m > 0; m /= 2) x += shuffle_xor(x, m);
+    return x;
+}
+
+__device__ inline float warp_max(float x) {
+    for (int m = 16; m > 0; m /= 2) {
+        const float y = shuffle_xor(x, m);
+        x = y > x ? y : x;
+    }
+    return x;
+}
+
+// Sum over the block in a fixed order; `partial` is shared memory for one float per warp. Every thread gets
+// the result; the memory may be reused after the next sync_block().
+__device__ inline float block_sum(float x, float* partial) {
+    x = warp_sum(x);
+    sync_block();
+    if (lane() == 0) partial[warp_index()] = x;
+    sync_block();
+    float total = 0;
+    for (int w = 0; w < block_threads() / 32; ++w) total += partial[w];
+    return total;
+}
+
+__device__ inline float block_max(float x, float* partial) {
+    x = warp_max(x);
+    sync_block();
+    if (lane() == 0) partial[warp_index()] = x;
+    sync_block();
+    float most = partial[0];
+    for (int w = 1; w < block_threads() / 32; ++w) most = partial[w] > most ? partial[w] : most;
+    return most;
+}
+
+}  // namespace nibble::cuda

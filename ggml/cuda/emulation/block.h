@@ -1,0 +1,45 @@
+// The threads of an emulated block: fibers that run in turn until they wait for their warp or their block.
+// The order in which they run changes from wait to wait, so that a missing barrier shows.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "ggml/cuda/dims.h"
+
+namespace nibble::cuda::emulation {
+
+// Where the running fiber is.
+struct Place {
+    const Dims* dims = nullptr;
+    int64_t x = 0;
+    int y = 0, z = 0;
+    int thread = 0;
+    std::byte* shared = nullptr;
+};
+const Place& current();
+
+// What a lane hands to its warp.
+struct Slot {
+    alignas(8) std::byte bytes[32];
+};
+
+// Hands over at most 32 bytes, waits for the warp and returns what its 32 lanes handed over; valid until the
+// lane's next exchange.
+Slot* exchange(const void* mine, size_t bytes);
+void wait_for_warp();
+void wait_for_block();
+
+// Copies of 16 bytes (zeros from a null pointer) in groups; done when fewer than `under_way` newer groups
+// are.
+void queue_copy(void* shared, const void* global);
+void commit_copies();
+void finish_copies(int under_way);
+
+// Ends the program: the kernel does what no GPU would allow.
+[[noreturn]] void fail(const char* what);
+
+// Runs a kernel for every block of the launch, one after the other.
+void run_grid(const Dims& dims, const std::function<void()>& kernel);
+
+}  // namespace nibble::cuda::emulation

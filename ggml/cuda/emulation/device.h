@@ -1,0 +1,161 @@
+// The vocabulary of device.h on the host: threads of a block are fibers, collectives exchange through memory.
+// Slow and strict: asynchronous copies arrive only when waited for, shared memory starts as NaNs and has
+// exactly the size asked for, a collective that not all lanes reach ends the program.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+
+#include "ggml/cuda/emulation/block.h"
+#include "ggml/cuda/runtime.h"
+#include "ggml/types/float16.h"
+
+#define __global__
+#define __device__
+#define __launch_bounds__(...)
+
+namespace nibble::cuda {
+
+inline int thread_index() { return emulation::current().thread; }
+inline int64_t block_x() { return emulation::current().x; }
+inline int block_y() { return emulation::current().y; }
+inline int block_z() { return emulation::current().z; }
+inline int lane() { return thread_index() % 32; }
+inline int warp_index() { return thread_index() / 32; }
+inline int block_threads() { return emulation::current().dims->threads; }
+inline int64_t grid_x() { return emulation::current().dims->x; }
+inline std::byte* shared_memory() { return emulation::current().shared; }
+
+inline void sync_block() { emulation::wait_for_block(); }
+inline void sync_warp() { emulation::wait_for_warp(); }
+
+template <class T>
+T shuffle(T v, int from) {
+    static_assert(sizeof(T) == 4);
+    emulation::Slot* const slots = emulation::exchange(&v, sizeof v);
+    std::memcpy(&v, slots[from % 32].bytes, sizeof v);
+    return v;
+}
+template <class T>
+T shuffle_xor(T v, int mask) {
+    return shuffle(v, lane() ^ mask);
+}
+
+namespace emulation {
+template <class T>
+T aligned_load(const void* p) {
+    if (reinterpret_cast<uintptr_t>(p) % sizeof(T) != 0) fail("a load is not aligned to its size");
+    T v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+}  // namespace emulation
+
+inline Words4 load16(const void* p) { return emulation::aligned_load<Words4>(p); }
+inline Words2 load8(const void* p) { return emulation::aligned_load<Words2>(p); }
+inline uint32_t load4(const void* p) { return emulation::aligned_load<uint32_t>(p); }
+
+inline void copy_async16(void* shared, const void* global, bool on) {
+    emulation::queue_copy(shared, on ? global : nullptr);
+}
+inline void copy_commit() { emulation::commit_copies(); }
+template <int n>
+void copy_wait() {
+    emulation::finish_copies(n);
+}
+
+inline int atomic_add(int* p, int v) {
+    const int old = *p;
+    *p += v;
+    return old;
+}
+inline void fence() {}
+
+inline float half_to_float(uint16_t h) { return f16_to_f32(h); }
+inline uint16_t float_to_half(float x) { return f32_to_f16(x); }
+inline float bf16_to_float(uint16_t h) { return bf16_to_f32(h); }
+inline uint16_t float_to_bf16(float x) { return f32_to_bf16(x); }
+inline uint32_t half2(float lo, float hi) {
+    return float_to_half(lo) | static_cast<uint32_t>(float_to_half(hi)) << 16;
+}
+inline uint32_t bf162(float lo, float hi) {
+    return float_to_bf16(lo) | static_cast<uint32_t>(float_to_bf16(hi)) << 16;
+}
+
+namespace emulation {
+inline float low_half(uint32_t v) { return half_to_float(static_cast<uint16_t>(v)); }
+inline float high_half(uint32_t v) { return half_to_float(static_cast<uint16_t>(v >> 16)); }
+inline float low_bf16(uint32_t v) { return bf16_to_float(static_cast<uint16_t>(v)); }
+inline float high_bf16(uint32_t v) { return bf16_to_float(static_cast<uint16_t>(v >> 16)); }
+}  // namespace emulation
+
+inline uint32_t half2_sub(uint32_t a, uint32_t b) {
+    return half2(emulation::low_half(a) - emulation::low_half(b),
+                 emulation::high_half(a) - emulation::high_half(b));
+}
+inline uint32_t half2_mul(uint32_t a, uint32_t b) {
+    return half2(emulation::low_half(a) * emulation::low_half(b),
+                 emulation::high_half(a) * emulation::high_half(b));
+}
+inline uint32_t half2_fma(uint32_t a, uint32_t b, uint32_t c) {
+    using namespace emulation;
+    return half2(std::fma(low_half(a), low_half(b), low_half(c)),
+                 std::fma(high_half(a), high_half(b), high_half(c)));
+}
+
+inline uint32_t byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
+    const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
+    uint32_t d = 0;
+    for (int i = 0; i < 4; ++i)
+        d |= static_cast<uint32_t>(both >> (selector >> (4 * i) & 7) * 8 & 0xff) << (8 * i);
+    return d;
+}
+
+namespace emulation {
+
+struct MmaOperands {
+    uint32_t a[4], b[2];
+};
+
+// Every lane computes its four sums from the fragments of all lanes.
+template <class Low, class High>
+void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Low low, High high) {
+    MmaOperands mine;
+    std::memcpy(mine.a, a, sizeof mine.a);
+    std::memcpy(mine.b, b, sizeof mine.b);
+    const Slot* const slots = exchange(&mine, sizeof mine);
+    const auto operands = [&](int l) {
+        MmaOperands o;
+        std::memcpy(&o, slots[l].bytes, sizeof o);
+        return o;
+    };
+    const int g = lane() / 4, t = lane() % 4;
+    for (int half = 0; half < 2; ++half)
+        for (int quarter = 0; quarter < 4; ++quarter) {
+            const MmaOperands row = operands(4 * g + quarter);
+            for (int column = 0; column < 2; ++column) {
+                const MmaOperands col = operands(4 * (2 * t + column) + quarter);
+                for (int i = 0; i < 2; ++i) {
+                    const uint32_t wa = row.a[half + 2 * i], wb = col.b[i];
+                    d[2 * half + column] += low(wa) * low(wb);
+                    d[2 * half + column] += high(wa) * high(wb);
+                }
+            }
+        }
+}
+
+}  // namespace emulation
+
+inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    emulation::mma(d, a, b, emulation::low_half, emulation::high_half);
+}
+inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    emulation::mma(d, a, b, emulation::low_bf16, emulation::high_bf16);
+}
+
+template <class... P, class... A>
+void launch(void (*kernel)(P...), const Dims& dims, Stream& stream, A&&... args) {
+    stream.emulate(dims, [kernel, ... bound = static_cast<P>(args)] { kernel(bound...); });
+}
+
+}  // namespace nibble::cuda

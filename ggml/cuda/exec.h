@@ -1,0 +1,41 @@
+// How the GPU runs each op: checks nothing (shapes were checked when recorded), plans launches, launches.
+// One function per op; memory is the device's, row counts are those of the step.
+#pragma once
+
+#include <span>
+
+#include "ggml/cuda/runtime.h"
+#include "ggml/ops/ops.h"
+
+namespace nibble::cuda {
+
+struct Exec {
+    Stream* stream;
+    const Card* card;
+};
+
+using OpFunction = void (*)(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+
+void run_embed(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_norm(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_rope_table(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_rope_store(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_glu(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_activate(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_add(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_take_rows(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_copy_pages(const Exec&, const OpArgs&, std::span<std::byte>);
+
+void run_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+size_t matmul_scratch(const Exec&, const OpArgs& shapes);
+
+void run_moe_route(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_moe_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+size_t moe_matmul_scratch(const Exec&, const OpArgs& shapes);
+void run_moe_sum(const Exec&, const OpArgs&, std::span<std::byte>);
+
+bool attention_supported(const AttentionParams& p, Type k_type, Type v_type);
+void run_attention(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+size_t attention_scratch(const Exec&, const OpArgs& shapes);
+
+}  // namespace nibble::cuda

@@ -1,0 +1,80 @@
+// What the backend needs of a GPU's runtime: devices, memory, streams and graphs, with Results.
+// Defined twice: over the CUDA runtime (runtime_cuda.cu) and over host memory (emulation/runtime.cpp).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ggml/base/result.h"
+#include "ggml/cuda/dims.h"
+
+namespace nibble::cuda {
+
+struct Card {
+    std::string name;
+    int major = 0, minor = 0;  // compute capability
+    int multiprocessors = 0;
+    size_t shared_per_block = 0;  // the most a kernel may ask for
+    size_t l2_bytes = 0;
+    size_t total_bytes = 0;
+    size_t free_bytes = 0;  // when asked
+};
+
+// 0 where there is no driver or no device.
+int device_count();
+Result<Card> card(int device);
+
+// Memory of the device, freed with the last owner; 256-byte aligned.
+Result<std::shared_ptr<std::byte>> allocate(int device, size_t bytes, std::string_view purpose);
+// Page-locked host memory, which copies to the device read without a detour.
+Result<std::shared_ptr<std::byte>> allocate_pinned(size_t bytes);
+
+// Work in order on one device. Not thread-safe.
+class Stream {
+  public:
+    static Result<Stream> create(int device);
+    Stream(Stream&&) noexcept;
+    Stream& operator=(Stream&&) noexcept;
+    ~Stream();
+
+    // Asynchronous; host memory must stay as it is until synchronize().
+    void to_device(std::byte* dst, std::span<const std::byte> src);
+    void to_host(std::span<std::byte> dst, const std::byte* src);
+    void fill(std::byte* dst, uint8_t value, size_t bytes);
+    // Waits, and returns the first error since the last call.
+    Result<void> synchronize();
+
+    // Between the two, work is recorded instead of done.
+    void begin_capture();
+    Result<class Graph> end_capture();
+
+    void* handle() const { return handle_; }
+    void failed(std::string_view what);
+    // The emulation's way in: runs one launch, or records it.
+    void emulate(const Dims& dims, std::function<void()> kernel);
+
+  private:
+    Stream() = default;
+    int device_ = 0;
+    void* handle_ = nullptr;
+    std::string error_;
+    struct Recording;
+    std::shared_ptr<Recording> recording_;  // of the emulation
+    friend class Graph;
+};
+
+// Recorded work, replayed with one call.
+class Graph {
+  public:
+    void launch(Stream& stream) const;
+
+  private:
+    friend class Stream;
+    std::shared_ptr<void> state_;
+};
+
+}  // namespace nibble::cuda
