@@ -79,6 +79,10 @@ __device__ inline void copy_wait() {
 __device__ inline int atomic_add(int* p, int v) { return atomicAdd(p, v); }
 __device__ inline void fence() { __threadfence(); }
 
+__device__ inline float multiplied(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline float added(float a, float b) { return __fadd_rn(a, b); }
+__device__ inline uint32_t float_bits(float x) { return __float_as_uint(x); }
+__device__ inline float bits_float(uint32_t b) { return __uint_as_float(b); }
 __device__ inline float half_to_float(uint16_t h) { return __half2float(__ushort_as_half(h)); }
 __device__ inline uint16_t float_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
 __device__ inline float bf16_to_float(uint16_t h) { return __uint_as_float(static_cast<uint32_t>(h) << 16); }

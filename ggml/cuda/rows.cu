@@ -25,9 +25,10 @@ __device__ float activated(Activation act, float x) {
         case Activation::silu:
             return x / (1 + expf(-x));
         case Activation::gelu_tanh:
-            return 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+            // (1 + tanh u) / 2 without cancellation
+            return x / (1 + expf(-1.5957691216f * (x + 0.044715f * x * x * x)));
         case Activation::gelu_erf:
-            return 0.5f * x * (1 + erff(x * 0.7071067812f));
+            return 0.5f * x * erfcf(x * -0.7071067812f);
         case Activation::relu:
             return x > 0 || x != x ? x : 0;
         case Activation::tanh:

@@ -34,7 +34,12 @@ struct PlacedWeight {
 };
 
 // How a weight will be used; decides whether packing pays and into what.
-enum class WeightUse : uint8_t { matmul, lookup, vector };
+enum class WeightUse : uint8_t {
+    matmul,
+    lookup,
+    vector,
+    apart,  // multiplied with in parts that no packed layout keeps apart: its rows must stay rows
+};
 
 // An instruction with addresses. Row counts that follow the batch are set before each step.
 struct BoundInstr {
@@ -46,7 +51,8 @@ struct BoundInstr {
     OpArgs args() const { return {in, out, &instr->params}; }
 };
 
-// Sees every instruction as it runs: NaN check, profile, calibration. Tensors are the device's.
+// Sees every instruction as it runs: NaN check, profile, calibration. Activations and vectors are in host
+// memory (copies, where the device has its own); matrices and caches of such a device have no address.
 class Observer {
   public:
     virtual ~Observer() = default;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -64,6 +65,7 @@ class Params {
         static_assert(std::is_trivially_copyable_v<P> && sizeof(P) <= 64);
         return *reinterpret_cast<const P*>(bytes_.data());
     }
+    std::span<const std::byte> bytes() const { return bytes_; }
 
   private:
     alignas(8) std::array<std::byte, 64> bytes_{};

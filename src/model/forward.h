@@ -57,7 +57,7 @@ class Forward {
     }
     // Matrices of n experts one below the other, [n * rows x cols].
     Ref experts(std::string_view name, int64_t n, int64_t rows, int64_t cols) {
-        const auto use = rows % packed_expert_rows == 0 ? WeightUse::matmul : WeightUse::lookup;
+        const auto use = rows % packed_expert_rows == 0 ? WeightUse::matmul : WeightUse::apart;
         return weight(name, n * rows, cols, use, true);
     }
     bool has(std::string_view name);

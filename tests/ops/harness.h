@@ -148,9 +148,9 @@ class CaseRun {
     std::string error;
 
   private:
-    // As the backend wants a weight that is only multiplied with.
-    Tensor placed(const Tensor& host) {
-        auto p = backend_.place(host, WeightUse::matmul);
+    // As the backend wants a matrix.
+    Tensor placed(const Tensor& host, WeightUse use) {
+        auto p = backend_.place(host, use);
         if (!p) {
             error = p.error().message();
             return host;
@@ -162,11 +162,12 @@ class CaseRun {
         const Instr& instr = program_.instrs[i];
         BoundInstr b;
         b.instr = &instr;
-        const bool packs = instr.op != &embed_op;
+        const auto use = instr.op == &embed_op ? WeightUse::lookup : WeightUse::matmul;
         for (const Ref r : instr.in) {
             b.in.push_back(operand(r, shape));
-            if (packs && r && value(r).kind == ValueKind::weight && b.in.back().rows > 1)
-                b.in.back() = placed(b.in.back());
+            if (r && value(r).kind == ValueKind::weight &&
+                (b.in.back().rows > 1 || b.in.back().type != Type::f32))
+                b.in.back() = placed(b.in.back(), use);
         }
         for (const Ref r : instr.out) b.out.push_back(operand(r, shape));
         b.in_dims.resize(b.in.size());
@@ -195,5 +196,44 @@ class CaseRun {
     std::vector<Buffer> placed_;
     std::vector<BoundInstr> bound_;
 };
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() &&
+           (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+// Cuts every per-token operand of a bound instruction down to row r.
+inline BoundInstr only_row(const BoundInstr& b, const std::vector<Tensor>& whole_out, int64_t r,
+                           int64_t rows) {
+    BoundInstr one = b;
+    for (size_t i = 0; i < one.in.size(); ++i) {
+        Tensor& t = one.in[i];
+        if (!t || t.rows != rows || b.in_dims[i] != RowDim::tokens) continue;
+        t.data += r * t.stride;
+        t.rows = 1;
+    }
+    for (size_t i = 0; i < one.out.size(); ++i) {
+        one.out[i].data += r * whole_out[i].stride;
+        one.out[i].rows = 1;
+    }
+    return one;
+}
+
+// Whether each row of a batch is bit-equal to the same row run by itself.
+inline bool rows_are_independent(const OpCase& c, Backend& backend, uint32_t seed) {
+    CaseRun batch(c, backend, seed), alone(c, backend, seed);
+    if (!batch.run().empty()) return false;
+    for (const BoundInstr& whole : alone.bound())
+        for (int64_t r = 0; r < c.shape.tokens; ++r) {
+            BoundInstr b = whole;
+            const OpDef* const part = whole.instr->op;
+            const bool all = part == &norm_op || part == &moe_sum_op;
+            for (size_t i = 0; i < b.in.size(); ++i)
+                b.in_dims[i] = i < 2 || all ? RowDim::tokens : RowDim::fixed;
+            BoundInstr one = only_row(b, whole.out, r, c.shape.tokens);
+            if (!backend.run({&one, 1}, nullptr).ok()) return false;
+        }
+    return same_bits(batch.results(), alone.results());
+}
 
 }  // namespace nibble

@@ -15,27 +15,6 @@ namespace {
 
 constexpr uint32_t seed = 20261120;
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() &&
-           (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
-
-// Cuts every per-token operand of a bound instruction down to row r.
-BoundInstr only_row(const BoundInstr& b, const std::vector<Tensor>& whole_out, int64_t r, int64_t rows) {
-    BoundInstr one = b;
-    for (size_t i = 0; i < one.in.size(); ++i) {
-        Tensor& t = one.in[i];
-        if (!t || t.rows != rows || b.in_dims[i] != RowDim::tokens) continue;
-        t.data += r * t.stride;
-        t.rows = 1;
-    }
-    for (size_t i = 0; i < one.out.size(); ++i) {
-        one.out[i].data += r * whole_out[i].stride;
-        one.out[i].rows = 1;
-    }
-    return one;
-}
-
 }  // namespace
 
 TEST_CASE("nmse measures what it says") {
@@ -106,20 +85,7 @@ TEST_CASE("each row of a batch is bit-equal to the row alone") {
         for (const OpDef* op : {&matmul_op, &norm_op, &glu_op, &moe_route_op, &moe_matmul_op, &moe_sum_op})
             for (const OpCase& c : op->cases()) {
                 INFO(c.label);
-                CaseRun batch(c, *tested.backend, seed), alone(c, *tested.backend, seed);
-                REQUIRE(batch.run() == "");
-                for (const BoundInstr& whole : alone.bound())
-                    for (int64_t r = 0; r < c.shape.tokens; ++r) {
-                        BoundInstr b = whole;
-                        const OpDef* const part = whole.instr->op;
-                        const bool all = part == &norm_op || part == &moe_sum_op;
-                        for (size_t i = 0; i < b.in.size(); ++i)
-                            b.in_dims[i] = i < 2 || all ? RowDim::tokens : RowDim::fixed;
-                        BoundInstr one = only_row(b, whole.out, r, c.shape.tokens);
-                        REQUIRE(tested.backend->run({&one, 1}, nullptr).ok());
-                    }
-                const auto x = batch.results(), y = alone.results();
-                CHECK(same_bits(x, y));
+                CHECK(rows_are_independent(c, *tested.backend, seed));
             }
     }
 }

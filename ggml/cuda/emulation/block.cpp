@@ -142,7 +142,8 @@ void run_block() {
     Machine& m = machine();
     const int threads = m.place.dims->threads, warps = threads / 32;
     for (;;) {
-        for (int i = 0; i < warps; ++i) run_warp(32 * (m.backwards ? warps - 1 - i : i));
+        const bool backwards = m.backwards;
+        for (int i = 0; i < warps; ++i) run_warp(32 * (backwards ? warps - 1 - i : i));
         int waiting = 0, ended = 0;
         for (int i = 0; i < threads; ++i) {
             waiting += m.fibers[static_cast<size_t>(i)]->state == State::at_block;

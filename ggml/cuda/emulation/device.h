@@ -12,6 +12,7 @@
 
 #define __global__
 #define __device__
+#define __host__
 #define __launch_bounds__(...)
 
 namespace nibble::cuda {
@@ -71,6 +72,10 @@ inline int atomic_add(int* p, int v) {
 }
 inline void fence() {}
 
+inline float multiplied(float a, float b) { return a * b; }
+inline float added(float a, float b) { return a + b; }
+inline uint32_t float_bits(float x) { return std::bit_cast<uint32_t>(x); }
+inline float bits_float(uint32_t b) { return std::bit_cast<float>(b); }
 inline float half_to_float(uint16_t h) { return f16_to_f32(h); }
 inline uint16_t float_to_half(float x) { return f32_to_f16(x); }
 inline float bf16_to_float(uint16_t h) { return bf16_to_f32(h); }

@@ -1,0 +1,293 @@
+// The Backend interface over the op functions of exec.h: memory, placing of weights, replay of graphs.
+// Packing on the host and copying to the device overlap, a part of a weight at a time.
+#include "ggml/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "ggml/base/cat.h"
+#include "ggml/base/checked.h"
+#include "ggml/cuda/exec.h"
+#include "ggml/cuda/tiles.h"
+
+namespace nibble {
+namespace {
+
+constexpr size_t staging_bytes = size_t{32} << 20;
+constexpr size_t most_graphs = 64;
+
+struct Implementation {
+    cuda::OpFunction run;
+    size_t (*scratch)(const cuda::Exec&, const OpArgs&);
+};
+
+// By op; null where the GPU has no implementation.
+Implementation implementation(Op op) {
+    switch (op) {
+        case Op::embed:
+            return {cuda::run_embed, nullptr};
+        case Op::norm:
+            return {cuda::run_norm, nullptr};
+        case Op::matmul:
+            return {cuda::run_matmul, cuda::matmul_scratch};
+        case Op::rope_table:
+            return {cuda::run_rope_table, nullptr};
+        case Op::rope_store:
+            return {cuda::run_rope_store, nullptr};
+        case Op::attention:
+            return {cuda::run_attention, cuda::attention_scratch};
+        case Op::glu:
+            return {cuda::run_glu, nullptr};
+        case Op::activate:
+            return {cuda::run_activate, nullptr};
+        case Op::add:
+            return {cuda::run_add, nullptr};
+        case Op::take_rows:
+            return {cuda::run_take_rows, nullptr};
+        case Op::copy_pages:
+            return {cuda::run_copy_pages, nullptr};
+        case Op::moe_route:
+            return {cuda::run_moe_route, nullptr};
+        case Op::moe_matmul:
+            return {cuda::run_moe_matmul, cuda::moe_matmul_scratch};
+        case Op::moe_sum:
+            return {cuda::run_moe_sum, nullptr};
+        case Op::count_:
+            break;
+    }
+    return {nullptr, nullptr};
+}
+
+Op op_of(const OpDef& op) { return static_cast<Op>(op.id); }
+
+// Weights of other layouts than the kernels': tiles for codes and 16-bit values, rows for f32.
+bool readable(const Tensor& w) { return w.layout == Layout::packed || w.type == Type::f32; }
+
+bool cache_type(Type t) {
+    return t == Type::f32 || t == Type::f16 || t == Type::bf16 || t == Type::q8_0 || t == Type::q4_0;
+}
+
+uint64_t mixed(uint64_t h, uint64_t v) {
+    h = (h ^ v) * 0x9e3779b97f4a7c15ull;
+    return h ^ h >> 29;
+}
+
+// Everything a launch is made from: a later program may lie at the addresses of an earlier one.
+uint64_t fingerprint(std::span<const BoundInstr> instrs) {
+    uint64_t h = instrs.size();
+    const auto add = [&](const std::vector<Tensor>& list) {
+        for (const Tensor& t : list) {
+            h = mixed(h, reinterpret_cast<uintptr_t>(t.data));
+            h = mixed(h, static_cast<uint64_t>(t.rows) << 16 ^ static_cast<uint64_t>(t.stride));
+            h = mixed(h, static_cast<uint64_t>(t.cols) << 16 ^ static_cast<uint64_t>(t.type));
+        }
+    };
+    for (const BoundInstr& b : instrs) {
+        h = mixed(h, b.instr->op->id);
+        h = mixed(h, reinterpret_cast<uintptr_t>(b.scratch.data()));
+        for (size_t i = 0; i < b.instr->params.bytes().size(); i += sizeof(uint64_t)) {
+            uint64_t word;
+            std::memcpy(&word, b.instr->params.bytes().data() + i, sizeof word);
+            h = mixed(h, word);
+        }
+        add(b.in);
+        add(b.out);
+    }
+    return h;
+}
+
+}  // namespace
+
+int CudaBackend::devices() { return cuda::device_count(); }
+
+Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaOptions& options) {
+    const cuda::Card card = NIBBLE_TRY(cuda::card(options.device));
+    if (card.major * 10 + card.minor < 75)
+        return Error{
+            ErrorCode::unsupported, cat("cuda:", options.device),
+            cat(card.name, " has compute capability ", card.major, ".", card.minor, ", 7.5 is needed"),
+            "use --device cpu"};
+    cuda::Stream stream = NIBBLE_TRY(cuda::Stream::create(options.device));
+    cuda::Stream copies = NIBBLE_TRY(cuda::Stream::create(options.device));
+    return std::unique_ptr<CudaBackend>(new CudaBackend(options, card, std::move(stream), std::move(copies)));
+}
+
+DeviceInfo CudaBackend::device() const {
+    const auto now = cuda::card(options_.device);
+    return {cat("cuda:", options_.device),
+            cat(card_.name, ", compute capability ", card_.major, ".", card_.minor), false, card_.total_bytes,
+            now ? now->free_bytes : size_t{0}};
+}
+
+Result<Buffer> CudaBackend::allocate(size_t bytes, std::string_view purpose) {
+    return Buffer{NIBBLE_TRY(cuda::allocate(options_.device, std::max<size_t>(bytes, 1), purpose)), bytes};
+}
+
+size_t CudaBackend::packed_bytes(const Tensor& host, WeightUse use) const {
+    if (use != WeightUse::matmul && use != WeightUse::lookup) return 0;
+    if (host.layout != Layout::rows || !cuda::has_tiles(host.type)) return 0;
+    return static_cast<size_t>(ceil_div(host.rows, int64_t{16}) *
+                               cuda::tiles_of(host.type).block_bytes(host.cols));
+}
+
+Result<void> CudaBackend::place_tiles(const Tensor& host, std::byte* to) {
+    const int64_t blocks = ceil_div(host.rows, int64_t{16});
+    const auto block_bytes = static_cast<size_t>(cuda::tiles_of(host.type).block_bytes(host.cols));
+    const auto at_once = static_cast<int64_t>(std::max<size_t>(1, staging_bytes / block_bytes));
+    const size_t part_bytes = static_cast<size_t>(std::min(at_once, blocks)) * block_bytes;
+    std::shared_ptr<std::byte> staging[2];
+    cuda::Stream* const streams[2] = {&stream_, &copies_};
+    for (auto& s : staging) s = NIBBLE_TRY(cuda::allocate_pinned(part_bytes));
+    int turn = 0;
+    for (int64_t first = 0; first < blocks; first += at_once, turn ^= 1) {
+        const int64_t count = std::min(at_once, blocks - first);
+        NIBBLE_TRY(streams[turn]->synchronize());  // the copy from this half, two parts ago
+        std::byte* const part = staging[turn].get();
+        pool_->run(count, [&](int64_t i, int) {
+            cuda::pack_tiles(host, first + i, part + static_cast<size_t>(i) * block_bytes);
+        });
+        streams[turn]->to_device(to + static_cast<size_t>(first) * block_bytes,
+                                 {part, static_cast<size_t>(count) * block_bytes});
+    }
+    for (cuda::Stream* s : streams) NIBBLE_TRY(s->synchronize());
+    return {};
+}
+
+Result<PlacedWeight> CudaBackend::place(const Tensor& host, WeightUse use) {
+    const TypeInfo& type = info(host.type);
+    if (host.layout != Layout::rows || !type.decode)
+        return Error{ErrorCode::unsupported, "weight", cat("no GPU kernel reads the type ", type.name),
+                     "convert the model to a supported type"};
+    PlacedWeight placed{host, {}};
+    const size_t bytes = packed_bytes(host, use);
+    if (bytes > 0) {
+        auto& known = tiles_[host.data];
+        placed.storage = {known.lock(), bytes};
+        if (!placed.storage.data) {
+            placed.storage = NIBBLE_TRY(allocate(bytes, "weights"));
+            NIBBLE_TRY(place_tiles(host, placed.storage.data.get()));
+            known = placed.storage.data;
+        }
+        placed.tensor.layout = Layout::packed;
+        placed.tensor.stride = static_cast<int64_t>(bytes) / std::max<int64_t>(host.rows, 1);
+    } else {
+        // Rows as they are; what kernels read in rows is f32.
+        std::vector<float> rows;
+        std::span<const std::byte> source(host.data, static_cast<size_t>(host.rows * host.stride));
+        if (use == WeightUse::apart && host.type != Type::f32) {
+            rows.resize(static_cast<size_t>(host.rows * host.cols));
+            for (int64_t r = 0; r < host.rows; ++r)
+                type.decode(host.row<std::byte>(r), rows.data() + r * host.cols,
+                            static_cast<size_t>(host.cols));
+            source = std::as_bytes(std::span(rows));
+            placed.tensor.type = Type::f32;
+            placed.tensor.stride = host.cols * static_cast<int64_t>(sizeof(float));
+        }
+        placed.storage = NIBBLE_TRY(allocate(source.size(), "weights"));
+        NIBBLE_TRY(upload(placed.storage.data.get(), source));
+    }
+    placed.tensor.data = placed.storage.data.get();
+    return placed;
+}
+
+Result<void> CudaBackend::upload(std::byte* device_dst, std::span<const std::byte> host_src) {
+    stream_.to_device(device_dst, host_src);
+    return stream_.synchronize();
+}
+
+Result<void> CudaBackend::download(std::span<std::byte> host_dst, const std::byte* device_src) {
+    stream_.to_host(host_dst, device_src);
+    return stream_.synchronize();
+}
+
+bool CudaBackend::supports(const OpDef& op, const OpArgs& a) const {
+    switch (op_of(op)) {
+        case Op::attention:
+            return cuda::attention_supported(a.params->as<AttentionParams>(), a.in[1].type, a.in[2].type);
+        case Op::rope_store:
+            return cache_type(a.in[5].type) && cache_type(a.in[6].type);
+        default:
+            return op.id < static_cast<uint16_t>(Op::count_) && implementation(op_of(op)).run;
+    }
+}
+
+size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
+    const auto scratch = implementation(op_of(op)).scratch;
+    cuda::Exec e{nullptr, &card_};
+    return scratch ? scratch(e, shapes) : 0;
+}
+
+Result<void> CudaBackend::launch_one(const BoundInstr& b) {
+    const Implementation i = implementation(op_of(*b.instr->op));
+    const bool matrix = op_of(*b.instr->op) == Op::matmul || op_of(*b.instr->op) == Op::moe_matmul;
+    for (size_t w = 2; matrix && w < b.in.size(); ++w)
+        if (b.in[w] && !readable(b.in[w]))
+            return Error{ErrorCode::internal, b.instr->label, "a weight was not placed", ""};
+    const cuda::Exec e{&stream_, &card_};
+    i.run(e, b.args(), b.scratch);
+    return {};
+}
+
+Result<void> CudaBackend::launch_all(std::span<BoundInstr> instrs) {
+    for (const BoundInstr& b : instrs) NIBBLE_TRY(launch_one(b));
+    return {};
+}
+
+Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
+    BoundInstr copy = b;
+    std::vector<std::vector<std::byte>> memory;
+    const auto fetch = [&](std::vector<Tensor>& list) -> Result<void> {
+        for (Tensor& t : list) {
+            const bool plain = t.layout == Layout::rows && (t.type == Type::f32 || t.type == Type::i32);
+            const auto bytes = static_cast<size_t>(t.rows * t.stride);
+            std::byte* const from = std::exchange(t.data, nullptr);
+            if (!from || !plain) continue;
+            memory.emplace_back(bytes);
+            NIBBLE_TRY(download(memory.back(), from));
+            t.data = memory.back().data();
+        }
+        return {};
+    };
+    NIBBLE_TRY(fetch(copy.in));
+    observer.before(copy);
+    NIBBLE_TRY(launch_one(b));
+    NIBBLE_TRY(stream_.synchronize());
+    copy.out = b.out;
+    NIBBLE_TRY(fetch(copy.out));
+    observer.after(copy);
+    return {};
+}
+
+Result<void> CudaBackend::run(std::span<BoundInstr> instrs, Observer* observer) {
+    if (observer) {
+        for (BoundInstr& b : instrs) NIBBLE_TRY(observed(b, *observer));
+        return {};
+    }
+    if (!options_.graphs || instrs.empty()) {
+        NIBBLE_TRY(launch_all(instrs));
+        return stream_.synchronize();
+    }
+    const uint64_t step = fingerprint(instrs);
+    if (graphs_.size() >= most_graphs && !graphs_.contains(step)) graphs_.clear();
+    Recorded& recorded = graphs_[step];
+    if (recorded.graph) {
+        recorded.graph->launch(stream_);
+        ++graph_launches_;
+    } else if (!recorded.seen) {
+        // The first time by itself: it also loads the kernels.
+        recorded.seen = true;
+        NIBBLE_TRY(launch_all(instrs));
+    } else {
+        stream_.begin_capture();
+        const auto launched = launch_all(instrs);
+        auto graph = stream_.end_capture();
+        NIBBLE_TRY(launched);
+        recorded.graph = std::make_unique<cuda::Graph>(NIBBLE_TRY(std::move(graph)));
+        recorded.graph->launch(stream_);
+        ++graph_launches_;
+    }
+    return stream_.synchronize();
+}
+
+}  // namespace nibble

@@ -1,0 +1,74 @@
+// CudaBackend: runs every op of the vocabulary on one NVIDIA GPU.
+// Steps that come again are replayed as a CUDA graph; weights are re-ordered for tensor cores when placed.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ggml/base/thread_pool.h"
+#include "ggml/cuda/runtime.h"
+#include "ggml/program/backend.h"
+
+namespace nibble {
+
+struct CudaOptions {
+    int device = 0;      // as the CUDA runtime counts
+    int threads = 0;     // of the host, that pack weights; 0: one per usable core
+    bool graphs = true;  // false: every launch by itself
+};
+
+class CudaBackend final : public Backend {
+  public:
+    // Cards that can be used; 0 without a driver or a card.
+    static int devices();
+    // Errors: a device that does not exist or is too old (compute capability below 7.5).
+    static Result<std::unique_ptr<CudaBackend>> create(const CudaOptions& options = {});
+
+    DeviceInfo device() const override;
+    Result<Buffer> allocate(size_t bytes, std::string_view purpose) override;
+    // Copies the weight to the device, as tiles (ggml/cuda/tiles.h) unless it is a vector or f32. A matrix
+    // that is multiplied with and looked up takes memory once.
+    Result<PlacedWeight> place(const Tensor& host, WeightUse use) override;
+    size_t packed_bytes(const Tensor& host, WeightUse use) const override;
+    Result<void> upload(std::byte* device_dst, std::span<const std::byte> host_src) override;
+    Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) override;
+    bool supports(const OpDef& op, const OpArgs& shapes) const override;
+    size_t scratch_bytes(const OpDef& op, const OpArgs& shapes) const override;
+    // An observer sees copies of activations and vectors in host memory; weights and caches have no address.
+    Result<void> run(std::span<BoundInstr> instrs, Observer* observer) override;
+
+    const cuda::Card& card() const { return card_; }
+    int64_t graph_launches() const { return graph_launches_; }
+
+  private:
+    // What makes two steps the same launches: the instructions, their addresses and numbers of rows.
+    struct Recorded {
+        uint64_t fingerprint = 0;
+        bool seen = false;
+        std::unique_ptr<cuda::Graph> graph;
+    };
+
+    CudaBackend(const CudaOptions& options, cuda::Card card, cuda::Stream stream, cuda::Stream copies)
+        : options_(options),
+          card_(std::move(card)),
+          stream_(std::move(stream)),
+          copies_(std::move(copies)),
+          pool_(std::make_unique<ThreadPool>(options.threads)) {}
+
+    Result<void> launch_all(std::span<BoundInstr> instrs);
+    Result<void> launch_one(const BoundInstr& instr);
+    Result<void> observed(BoundInstr& instr, Observer& observer);
+    Result<void> place_tiles(const Tensor& host, std::byte* to);
+
+    CudaOptions options_;
+    cuda::Card card_;
+    cuda::Stream stream_, copies_;
+    std::unique_ptr<ThreadPool> pool_;
+    std::map<uint64_t, Recorded> graphs_;
+    std::map<const std::byte*, std::weak_ptr<std::byte>> tiles_;  // by the host's address
+    int64_t graph_launches_ = 0;
+};
+
+}  // namespace nibble

@@ -1,0 +1,233 @@
+// moe_matmul: each row times the matrices of its experts. Pairs (row, chosen expert) are sorted by expert on
+// the device; a block then multiplies 16 rows of an expert's matrix by all its pairs, without padding.
+#include <algorithm>
+
+#include "ggml/base/checked.h"
+#include "ggml/cuda/exec.h"
+#include "ggml/cuda/tiles.h"
+#include "ggml/cuda/view.h"
+
+namespace nibble::cuda {
+namespace {
+
+#include "ggml/cuda/matmul.inl"
+
+// The pairs of a step by expert. Pair p is row p / n_used and its (p % n_used)th expert.
+struct Pairs {
+    int32_t* list;    // expert after expert, rising within one
+    int32_t* first;   // of each expert in `list`; one more at the end
+    int32_t* active;  // experts that have pairs, rising
+    int32_t* count;   // of those
+};
+
+struct MoeArgs {
+    View x, routes, out;
+    const std::byte* weight[2];
+    View bias[2];
+    MoeMatmulParams p;
+    int32_t rows;          // of an expert's matrix
+    int32_t cols;          // of it
+    int32_t per_row;       // inputs of a row of x: 1, or one per chosen expert
+    int32_t first_weight;  // of this launch
+    Pairs pairs;
+    Activations prepared;
+    TileTable table;
+};
+
+// -1 for an expert that does not exist.
+__device__ inline int expert_of(const View& routes, int used, int64_t pair) {
+    const float e = routes.row(pair / used)[pair % used];
+    return e >= 0 && e < static_cast<float>(max_experts) ? static_cast<int>(e) : -1;
+}
+
+// One block. Every thread looks through all pairs for the experts that are its own.
+__global__ void group_kernel(View routes, MoeMatmulParams p, Pairs pairs) {
+    const int64_t n = routes.rows * p.n_used;
+    for (int e = thread_index(); e < p.n_experts; e += block_threads()) {
+        int count = 0;
+        for (int64_t i = 0; i < n; ++i) count += expert_of(routes, p.n_used, i) == e;
+        pairs.first[e + 1] = count;
+    }
+    sync_block();
+    if (thread_index() == 0) {
+        int active = 0;
+        pairs.first[0] = 0;
+        for (int e = 0; e < p.n_experts; ++e) {
+            if (pairs.first[e + 1] > 0) pairs.active[active++] = e;
+            pairs.first[e + 1] += pairs.first[e];
+        }
+        *pairs.count = active;
+    }
+    sync_block();
+    for (int e = thread_index(); e < p.n_experts; e += block_threads()) {
+        int at = pairs.first[e];
+        for (int64_t i = 0; i < n && at < pairs.first[e + 1]; ++i)
+            if (expert_of(routes, p.n_used, i) == e) pairs.list[at++] = static_cast<int32_t>(i);
+    }
+}
+
+template <bool bf16>
+__global__ void prepare_inputs_kernel(View x, int32_t cols, int32_t per_row, Activations to) {
+    const int64_t c = block_x();
+    prepare_column<bf16>(x.row(c / per_row) + c % per_row * cols, cols, to, c,
+                         reinterpret_cast<float*>(shared_memory()));
+}
+
+__device__ inline void store(const MoeArgs& a, int weight, int expert, int64_t row, int pair, float sum) {
+    if (a.bias[weight]) sum += a.bias[weight].row(0)[int64_t{expert} * a.rows + row];
+    const int used = a.p.n_used;
+    a.out.row(pair / used)[(int64_t{weight} * used + pair % used) * a.rows + row] = sum;
+}
+
+// Block x: 16 rows; y: an expert that has pairs; z: the weight.
+template <uint32_t code, int n>
+__global__ void __launch_bounds__(256) moe_kernel(MoeArgs a) {
+    constexpr TileFormat f = format_of(code);
+    using Product = BlockProduct<f, n>;
+    auto* const table = reinterpret_cast<uint32_t*>(shared_memory());
+    auto* const sums = reinterpret_cast<float*>(shared_memory() + table_bytes(f));
+    if (block_y() >= *a.pairs.count) return;
+    const int expert = a.pairs.active[block_y()], weight = a.first_weight + block_z();
+    const int from = a.pairs.first[expert], to = a.pairs.first[expert + 1];
+    const int64_t blocks_per_expert = a.rows / 16;
+    const std::byte* const block =
+        a.weight[weight] + (expert * blocks_per_expert + block_x()) * f.block_bytes(a.cols);
+    if constexpr (f.table) {
+        fill_table(a.table, table);
+        sync_block();
+    }
+    for (int first = from; first < to; first += 8 * n) {
+        Product product(block, a.cols);
+        const auto input = [&](int i) {  // column of the prepared activations of the i-th pair
+            const int pair = a.pairs.list[i < to ? i : to - 1];
+            return int64_t{a.per_row > 1 ? pair : pair / a.p.n_used};
+        };
+        WarpColumns<n> columns;
+        for (int i = 0; i < n; ++i) {
+            const int g = first + 8 * i + lane() / 4, t = first + 8 * i + lane() % 4 * 2;
+            columns.on[i] = first + 8 * i < to;
+            columns.x[i] = g < to ? a.prepared.values + input(g) * a.prepared.col_stride : nullptr;
+            for (int c = 0; c < 2; ++c) columns.sum[i][c] = input(t + c) * a.prepared.sum_col_stride;
+        }
+        product.run(table, a.prepared, columns, sums);
+        for (int i = thread_index(); i < 16 * 8 * n; i += block_threads()) {
+            if (first + i / 16 >= to) continue;
+            const float sum =
+                Product::result(sums, i % 16, i / 16) * a.prepared.inverse[input(first + i / 16)];
+            store(a, weight, expert, 16 * block_x() + i % 16, a.pairs.list[first + i / 16], sum);
+        }
+        sync_block();
+    }
+}
+
+// What experts that do not exist give.
+__global__ void zero_kernel(View out) {
+    const int c = block_y() * block_threads() + thread_index();
+    if (c < out.cols) out.row(block_x())[c] = 0;
+}
+
+// f32 weights: a warp per weight row (x) of a pair (y).
+__global__ void moe_f32_kernel(MoeArgs a, int64_t stride) {
+    const int pair = block_y(), weight = a.first_weight + block_z(),
+              expert = expert_of(a.routes, a.p.n_used, pair);
+    const int64_t row = block_x() * (block_threads() / 32) + warp_index();
+    if (row >= a.rows || expert < 0 || expert >= a.p.n_experts) return;
+    const auto* const w =
+        reinterpret_cast<const float*>(a.weight[weight] + (int64_t{expert} * a.rows + row) * stride);
+    const float* const x = a.x.row(pair / a.p.n_used) + (a.per_row > 1 ? pair % a.p.n_used * a.cols : 0);
+    float sum = 0;
+    for (int i = lane(); i < a.cols; i += 32) sum += w[i] * x[i];
+    sum = warp_sum(sum);
+    if (lane() == 0) store(a, weight, expert, row, pair, sum);
+}
+
+template <TileFormat f, int n>
+void launch_experts(const Exec& e, const MoeArgs& a, int32_t weights) {
+    const auto experts = std::min<int64_t>(a.p.n_experts, a.x.rows * a.p.n_used);
+    const Dims dims{a.rows / 16, static_cast<int32_t>(experts), weights, 256,
+                    table_bytes(f) + BlockProduct<f, n>::shared_bytes};
+    launch(moe_kernel<format_code(f), n>, dims, *e.stream, a);
+}
+
+void prepare(const Exec& e, const MoeArgs& a, bool bf16) {
+    const Dims dims{a.x.rows * a.per_row, 1, 1, 256, 8 * sizeof(float)};
+    launch(bf16 ? prepare_inputs_kernel<true> : prepare_inputs_kernel<false>, dims, *e.stream, a.x, a.cols,
+           a.per_row, a.prepared);
+}
+
+constexpr size_t alignment = 256;
+
+size_t pairs_bytes(int64_t pairs, int64_t experts) {
+    return round_up(static_cast<size_t>(pairs + 2 * experts + 2) * sizeof(int32_t), alignment);
+}
+
+int64_t inputs(const OpArgs& a) {
+    return a.in[0].cols == a.in[2].cols ? 1 : int64_t{a.params->as<MoeMatmulParams>().n_used};
+}
+
+}  // namespace
+
+size_t moe_matmul_scratch(const Exec&, const OpArgs& a) {
+    const auto& p = a.params->as<MoeMatmulParams>();
+    const int64_t rows = a.in[0].rows;
+    return pairs_bytes(rows * p.n_used, p.n_experts) + arranged_bytes(rows * inputs(a), a.in[2].cols, true);
+}
+
+void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
+    const auto& p = a.params->as<MoeMatmulParams>();
+    const Tensor &x = a.in[0], &routes = a.in[1], &out = a.out[0];
+    const auto n_weights = static_cast<size_t>(p.n_weights);
+    if (x.rows == 0) return;
+    launch(zero_kernel, Dims{out.rows, static_cast<int32_t>(blocks_for(out.cols, 256)), 1, 256}, *e.stream,
+           out);
+    const int64_t n_pairs = x.rows * p.n_used, per_row = inputs(a);
+    auto* const ints = reinterpret_cast<int32_t*>(scratch.data());
+    const Pairs pairs{ints, ints + n_pairs, ints + n_pairs + p.n_experts + 1,
+                      ints + n_pairs + 2 * p.n_experts + 1};
+    launch(group_kernel, Dims{1, 1, 1, 256}, *e.stream, routes, p, pairs);
+    std::byte* const memory = scratch.data() + pairs_bytes(n_pairs, p.n_experts);
+    const Tensor none;
+    MoeArgs args{x,
+                 routes,
+                 out,
+                 {},
+                 {none, none},
+                 p,
+                 static_cast<int32_t>(a.in[2].rows / p.n_experts),
+                 static_cast<int32_t>(a.in[2].cols),
+                 static_cast<int32_t>(per_row),
+                 0,
+                 pairs,
+                 {},
+                 {}};
+    for (size_t i = 0; i < n_weights; ++i) {
+        args.weight[i] = a.in[2 + i].data;
+        args.bias[i] = a.in[2 + n_weights + i];
+    }
+    int prepared = -1;
+    for (size_t i = 0, n = 1; i < n_weights; i += n) {
+        // Two weights of one type share a launch.
+        const Tensor& w = a.in[2 + i];
+        n = i + 1 < n_weights && a.in[3 + i].type == w.type ? 2 : 1;
+        args.first_weight = static_cast<int32_t>(i);
+        if (w.layout == Layout::rows) {
+            const Dims dims{blocks_for(args.rows, 8), static_cast<int32_t>(n_pairs), static_cast<int32_t>(n),
+                            256};
+            launch(moe_f32_kernel, dims, *e.stream, args, w.stride);
+            continue;
+        }
+        const bool bf16 = tiles_of(w.type).bf16;
+        args.table = table_of(w.type);
+        args.prepared = arranged(memory, x.rows * per_row, args.cols, bf16, true);
+        if (prepared != bf16) prepare(e, args, bf16);
+        prepared = bf16;
+        visit_tile_format(w.type, [&]<TileFormat f>() {
+            if (n_pairs <= int64_t{8} * p.n_experts)
+                launch_experts<f, 1>(e, args, static_cast<int32_t>(n));
+            else
+                launch_experts<f, 4>(e, args, static_cast<int32_t>(n));
+        });
+    }
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,167 @@
+// The runtime over the CUDA runtime library, which is linked statically and looks for the driver when first
+// used: without one, device_count() is 0.
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include "ggml/base/cat.h"
+#include "ggml/cuda/runtime.h"
+
+namespace nibble::cuda {
+namespace {
+
+cudaStream_t native(void* handle) { return static_cast<cudaStream_t>(handle); }
+
+Error error_of(int device, cudaError_t e) {
+    return {ErrorCode::internal, cat("cuda:", device), cudaGetErrorString(e), ""};
+}
+
+}  // namespace
+
+struct Stream::Recording {};
+
+int device_count() {
+    int n = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return n;
+}
+
+Result<Card> card(int device) {
+    const int n = device_count();
+    if (device < 0 || device >= n)
+        return Error{
+            ErrorCode::invalid_argument, cat("cuda:", device),
+            n ? cat("does not exist; there are ", n, " devices") : std::string("no CUDA device was found"),
+            "use --device cpu"};
+    cudaDeviceProp p{};
+    if (const cudaError_t e = cudaGetDeviceProperties(&p, device); e != cudaSuccess)
+        return error_of(device, e);
+    Card c{p.name,
+           p.major,
+           p.minor,
+           p.multiProcessorCount,
+           p.sharedMemPerBlockOptin,
+           static_cast<size_t>(p.l2CacheSize),
+           p.totalGlobalMem,
+           0};
+    size_t total = 0;
+    if (cudaSetDevice(device) == cudaSuccess) (void)cudaMemGetInfo(&c.free_bytes, &total);
+    return c;
+}
+
+Result<std::shared_ptr<std::byte>> allocate(int device, size_t bytes, std::string_view purpose) {
+    void* p = nullptr;
+    cudaError_t e = cudaSetDevice(device);
+    if (e == cudaSuccess) e = cudaMalloc(&p, bytes);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        size_t free = 0, total = 0;
+        (void)cudaMemGetInfo(&free, &total);
+        return Error{
+            ErrorCode::out_of_memory, cat("cuda:", device),
+            cat(purpose, " of ", bytes >> 20, " MiB could not be allocated, ", free >> 20, " MiB are free"),
+            "use a smaller --ctx, a smaller model, or fewer --gpu-layers"};
+    }
+    return std::shared_ptr<std::byte>(static_cast<std::byte*>(p), [](std::byte* b) { (void)cudaFree(b); });
+}
+
+Result<std::shared_ptr<std::byte>> allocate_pinned(size_t bytes) {
+    void* p = nullptr;
+    if (const cudaError_t e = cudaMallocHost(&p, bytes); e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return Error{ErrorCode::out_of_memory, "staging",
+                     cat(bytes >> 20, " MiB of page-locked memory: ", cudaGetErrorString(e)), ""};
+    }
+    return std::shared_ptr<std::byte>(static_cast<std::byte*>(p),
+                                      [](std::byte* b) { (void)cudaFreeHost(b); });
+}
+
+Result<Stream> Stream::create(int device) {
+    Stream s;
+    s.device_ = device;
+    cudaStream_t handle = nullptr;
+    cudaError_t e = cudaSetDevice(device);
+    if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking);
+    if (e != cudaSuccess) return error_of(device, e);
+    s.handle_ = handle;
+    return Result<Stream>(std::move(s));
+}
+
+Stream::Stream(Stream&& o) noexcept
+    : device_(o.device_), handle_(std::exchange(o.handle_, nullptr)), error_(std::move(o.error_)) {}
+
+Stream& Stream::operator=(Stream&& o) noexcept {
+    std::swap(device_, o.device_);
+    std::swap(handle_, o.handle_);
+    std::swap(error_, o.error_);
+    return *this;
+}
+
+Stream::~Stream() {
+    if (handle_) (void)cudaStreamDestroy(native(handle_));
+}
+
+void Stream::to_device(std::byte* dst, std::span<const std::byte> src) {
+    if (src.empty()) return;
+    const cudaError_t e =
+        cudaMemcpyAsync(dst, src.data(), src.size(), cudaMemcpyHostToDevice, native(handle_));
+    if (e != cudaSuccess) failed(cudaGetErrorString(e));
+}
+
+void Stream::to_host(std::span<std::byte> dst, const std::byte* src) {
+    if (dst.empty()) return;
+    const cudaError_t e =
+        cudaMemcpyAsync(dst.data(), src, dst.size(), cudaMemcpyDeviceToHost, native(handle_));
+    if (e != cudaSuccess) failed(cudaGetErrorString(e));
+}
+
+void Stream::fill(std::byte* dst, uint8_t value, size_t bytes) {
+    if (!bytes) return;
+    if (const cudaError_t e = cudaMemsetAsync(dst, value, bytes, native(handle_)); e != cudaSuccess)
+        failed(cudaGetErrorString(e));
+}
+
+Result<void> Stream::synchronize() {
+    if (const cudaError_t e = cudaStreamSynchronize(native(handle_)); e != cudaSuccess)
+        failed(cudaGetErrorString(e));
+    if (error_.empty()) return {};
+    (void)cudaGetLastError();
+    return Error{ErrorCode::internal, cat("cuda:", device_), std::exchange(error_, {}), ""};
+}
+
+void Stream::failed(std::string_view what) {
+    if (error_.empty()) error_ = what;
+}
+
+void Stream::begin_capture() {
+    if (const cudaError_t e = cudaStreamBeginCapture(native(handle_), cudaStreamCaptureModeThreadLocal);
+        e != cudaSuccess)
+        failed(cudaGetErrorString(e));
+}
+
+Result<Graph> Stream::end_capture() {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    cudaError_t e = cudaStreamEndCapture(native(handle_), &graph);
+    if (e == cudaSuccess) e = cudaGraphInstantiate(&exec, graph, 0);
+    if (graph) (void)cudaGraphDestroy(graph);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return error_of(device_, e);
+    }
+    Graph g;
+    g.state_ = std::shared_ptr<void>(
+        exec, [](void* p) { (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(p)); });
+    return Result<Graph>(std::move(g));
+}
+
+void Graph::launch(Stream& stream) const {
+    const cudaError_t e =
+        cudaGraphLaunch(static_cast<cudaGraphExec_t>(state_.get()), native(stream.handle()));
+    if (e != cudaSuccess) stream.failed(cudaGetErrorString(e));
+}
+
+}  // namespace nibble::cuda

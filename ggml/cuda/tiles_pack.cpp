@@ -1,0 +1,181 @@
+// From the file's blocks to tiles: one row block at a time, in plain code, for it runs once per weight.
+// Codes and scales are taken over exactly; formats without a layout of their own become f16.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "ggml/cuda/tiles.h"
+
+namespace nibble::cuda {
+namespace {
+
+// Sixteen rows, unpacked: codes plus `zero` as stored, or 16-bit values; scales by group of columns.
+struct Rows {
+    int64_t cols = 0;  // rounded up to 256, beyond the row zeros
+    int64_t groups = 0;
+    std::vector<uint16_t> code;
+    std::vector<float> scale, min;
+    std::vector<float> d, dmin;  // per 256 columns
+    uint16_t at(int row, int64_t col) const { return code[static_cast<size_t>(row * cols + col)]; }
+};
+
+template <class F, TileFormat f>
+void unpack_row(const std::byte* data, int64_t k, int row, Rows& r) {
+    typename F::Block b;
+    constexpr int64_t length = F::block_len;
+    for (int64_t at = 0; at < k; at += length, data += sizeof b) {
+        std::memcpy(&b, data, sizeof b);
+        uint16_t* const code = r.code.data() + row * r.cols + at;
+        if constexpr (f.real()) {
+            float x[F::block_len];
+            F::decode(b, x);
+            for (int64_t i = 0; i < length; ++i) {
+                if constexpr (f.bf16)
+                    code[i] = f32_to_bf16(x[i]);
+                else
+                    code[i] = f32_to_f16(std::clamp(x[i], -65504.0f, 65504.0f));
+            }
+        } else {
+            int8_t q[F::block_len];
+            float* const scale = r.scale.data() + row * r.groups + at / f.group;
+            if constexpr (f.min)
+                F::unpack(b, q, scale, r.min.data() + row * r.groups + at / f.group);
+            else
+                F::unpack(b, q, scale);
+            for (int64_t i = 0; i < length; ++i) code[i] = static_cast<uint16_t>(q[i] + f.zero);
+            if constexpr (f.factor()) {
+                const int64_t super = row * (r.cols / 256) + at / 256;
+                r.d[static_cast<size_t>(super)] = f16_to_f32(b.d);
+                if constexpr (f.min) r.dmin[static_cast<size_t>(super)] = -f16_to_f32(b.dmin);
+            }
+        }
+    }
+}
+
+// What d * s was made of; a damaged file's infinities and NaNs stay in d.
+int8_t factor_of(float scale, float d) {
+    const float ratio = scale / d;
+    return ratio >= -128 && ratio <= 127 ? static_cast<int8_t>(__builtin_lrintf(ratio)) : int8_t{1};
+}
+
+void put16(std::byte* out, uint16_t v) { std::memcpy(out, &v, 2); }
+
+// Codes of one tile: lane after lane, 16 bytes per turn.
+template <TileFormat f>
+void write_codes(const Rows& r, int64_t col, std::byte* out) {
+    for (int lane = 0; lane < 32; ++lane)
+        for (int s = 0; s < 4; ++s) {
+            const int g = lane / 4, t = lane % 4;
+            uint32_t main[4] = {};  // the step's words; one for 4 bits, two for 8
+            for (int half = 0; half < 2; ++half)
+                for (int i = 0; i < 4; ++i) {
+                    const uint32_t c = r.at(g + 8 * half, col + 16 * s + 4 * t + i);
+                    const int fragment = half + 2 * (i / 2), side = i % 2;
+                    if constexpr (f.main == 16) {
+                        main[fragment] |= c << (16 * side);
+                    } else if constexpr (f.main == 8) {
+                        main[fragment / 2] |= c << (8 * (fragment % 2 * 2 + side));
+                    } else {
+                        const int nibble = f.table ? 2 * fragment + side : fragment + 4 * side;
+                        main[0] |= (c & 15) << (4 * nibble);
+                        if constexpr (f.extra > 0) {
+                            const int bit = f.extra == 2 ? 8 * (s % 2) + 2 * fragment + 16 * side
+                                                         : 4 * s + fragment + 16 * side;
+                            std::byte* const word =
+                                out + f.extra_at() + lane * 4 * f.extra + (f.extra == 2 ? s / 2 * 4 : 0);
+                            uint32_t w;
+                            std::memcpy(&w, word, 4);
+                            w |= c >> 4 << bit;
+                            std::memcpy(word, &w, 4);
+                        }
+                    }
+                }
+            constexpr int words = f.main / 4;  // per step
+            const int word = s * words, turn = word / 4;
+            std::memcpy(out + turn * 512 + lane * 16 + word % 4 * 4, main, words * 4);
+        }
+}
+
+template <TileFormat f>
+void write_scale(float v, float d, std::byte* out) {
+    if constexpr (f.scales == ScaleKind::factor)
+        *out = static_cast<std::byte>(factor_of(v, d));
+    else if constexpr (f.scales == ScaleKind::f32)
+        std::memcpy(out, &v, 4);
+    else
+        put16(out, f32_to_f16(v));
+}
+
+template <TileFormat f>
+void write_scales(const Rows& r, int64_t col, std::byte* out) {
+    for (int g = 0; g < 8; ++g)
+        for (int half = 0; half < 2; ++half) {
+            const int row = g + 8 * half;
+            const int64_t first = row * r.groups + col / f.group, super = row * (r.cols / 256) + col / 256;
+            const auto d = r.d[static_cast<size_t>(super)], dmin = r.dmin[static_cast<size_t>(super)];
+            for (int i = 0; i < f.groups(); ++i, out += f.scale_bytes())
+                write_scale<f>(r.scale[static_cast<size_t>(first + i)], d, out);
+            for (int i = 0; f.min && i < f.groups(); ++i, out += f.scale_bytes())
+                write_scale<f>(r.min[static_cast<size_t>(first + i)], dmin, out);
+        }
+}
+
+template <TileFormat f>
+void write_supers(const Rows& r, std::byte* out) {
+    for (int64_t s = 0; s < r.cols / 256; ++s)
+        for (int g = 0; g < 8; ++g)
+            for (int half = 0; half < 2; ++half) {
+                const auto at = static_cast<size_t>((g + 8 * half) * (r.cols / 256) + s);
+                put16(out, f32_to_f16(r.d[at]));
+                if (f.min) put16(out + 2, f32_to_f16(r.dmin[at]));
+                out += f.min ? 4 : 2;
+            }
+}
+
+template <class F>
+void pack_block(const Tensor& w, int64_t block, std::byte* out) {
+    constexpr TileFormat f = tile_format<F>();
+    Rows r;
+    r.cols = TileFormat::supers(w.cols) * 256;
+    r.code.assign(static_cast<size_t>(16 * r.cols), static_cast<uint16_t>(f.zero));
+    if constexpr (!f.real()) {
+        r.groups = r.cols / f.group;
+        r.scale.assign(static_cast<size_t>(16 * r.groups), 0);
+        r.min = r.scale;
+        r.d.assign(static_cast<size_t>(r.cols / 256 * 16), 0);
+        r.dmin = r.d;
+    }
+    for (int row = 0; row < 16 && 16 * block + row < w.rows; ++row)
+        unpack_row<F, f>(w.row<std::byte>(16 * block + row), w.cols, row, r);
+    std::memset(out, 0, static_cast<size_t>(f.block_bytes(w.cols)));
+    for (int64_t tile = 0; tile < TileFormat::tiles(w.cols); ++tile, out += f.tile_bytes()) {
+        write_codes<f>(r, 64 * tile, out);
+        if constexpr (!f.real()) write_scales<f>(r, 64 * tile, out + f.scales_at());
+    }
+    if constexpr (f.factor()) write_supers<f>(r, out);
+}
+
+}  // namespace
+
+bool has_tiles(Type type) { return type != Type::f32 && info(type).decode; }
+
+TileFormat tiles_of(Type type) {
+    TileFormat found;
+    visit_tile_format(type, [&]<TileFormat f>() { found = f; });
+    return found;
+}
+
+TileTable table_of(Type type) {
+    TileTable t;
+    visit_format(type, [&]<class F>() {
+        if constexpr (F::dot == DotClass::table)
+            for (size_t i = 0; i < 16; ++i) t.level[i] = static_cast<float>(F::table[i]);
+    });
+    return t;
+}
+
+void pack_tiles(const Tensor& w, int64_t block, std::byte* out) {
+    visit_format(w.type, [&]<class F>() { pack_block<F>(w, block, out); });
+}
+
+}  // namespace nibble::cuda

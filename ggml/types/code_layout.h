@@ -1,0 +1,91 @@
+// What packed layouts keep of each format: the width of its codes, their zero and the kind of its scales.
+// The layouts themselves belong to the backends (ggml/cpu/packed.h, ggml/cuda/tiles.h).
+#pragma once
+
+#include <array>
+
+#include "ggml/types/list.h"
+
+namespace nibble {
+
+enum class ScaleKind : uint8_t {
+    f16,     // one f16 per group of columns and row
+    bf16,    // likewise: for scales beyond the range of f16
+    f32,     // likewise
+    factor,  // per 256 columns and row an f16 d, per group an int8 s: the scale is d * s
+};
+
+// How a format with integer codes is packed. `zero` is subtracted from the stored codes (by the kernel,
+// through the sum of the activations); tables hold what codes stand for, in units of 1 / table_scale.
+struct CodeLayout {
+    int bits = 0;
+    int zero = 0;  // a power of two, or 0
+    ScaleKind scales = ScaleKind::f16;
+    bool is_signed = false;  // eight-bit codes around zero, and all tables
+    bool table = false;
+    float table_scale = 1;
+    std::array<int8_t, 16> levels{};
+};
+
+constexpr CodeLayout plain(int bits, int zero, ScaleKind scales = ScaleKind::f16) {
+    return {bits, zero, scales, bits == 8, false, 1, {}};
+}
+constexpr CodeLayout lookup(const std::array<int8_t, 16>& levels, ScaleKind scales, float table_scale = 1) {
+    return {4, 0, scales, true, true, table_scale, levels};
+}
+
+// NF4 levels in units of 1 / 124.12, the unit between 1/127 and 1/90 that rounds them best: relative squared
+// error 2.2e-5 on normally distributed weights, against 8.4e-3 of the format itself.
+inline constexpr float nf4_unit = 124.12f;
+inline constexpr std::array<int8_t, 16> nf4_int8 = [] {
+    std::array<int8_t, 16> t{};
+    for (size_t i = 0; i < 16; ++i) {
+        const float v = nf4_levels[i] * nf4_unit;
+        t[i] = static_cast<int8_t>(v < 0 ? v - 0.5f : v + 0.5f);
+    }
+    return t;
+}();
+
+// The layout of a format, by its name; bits == 0: decoded to f32 in the kernel instead.
+template <class F>
+constexpr CodeLayout code_layout() {
+    using K = ScaleKind;
+    switch (F::type) {
+        case Type::q8_0:
+            return plain(8, 0);
+        case Type::q4_0:
+            return plain(4, 8);
+        case Type::q5_0:
+            return plain(5, 16);
+        case Type::q4_1:
+            return plain(4, 0);
+        case Type::q5_1:
+            return plain(5, 0);
+        case Type::q2_k:
+            return plain(2, 0, K::factor);
+        case Type::q3_k:
+            return plain(3, 4, K::factor);
+        case Type::q4_k:
+            return plain(4, 0, K::factor);
+        case Type::q5_k:
+            return plain(5, 0, K::factor);
+        case Type::q6_k:
+            return plain(6, 32, K::factor);
+        case Type::iq4_nl:
+            return lookup(iq4_levels, K::f16);
+        case Type::iq4_xs:
+            return lookup(iq4_levels, K::factor);
+        case Type::mxfp4:
+            return lookup(e2m1_doubled, K::bf16);
+        case Type::nvfp4:
+            return lookup(e2m1_doubled, K::f16);
+        case Type::nf4:
+            return lookup(nf4_int8, K::f16, 1 / nf4_unit);
+        case Type::nf4_dq:
+            return lookup(nf4_int8, K::f32, 1 / nf4_unit);
+        default:
+            return {};
+    }
+}
+
+}  // namespace nibble

@@ -1,0 +1,57 @@
+// The op sweep on the CUDA backend: every op, type and awkward shape against the reference.
+// Compiled twice: for emulated blocks (every test run) and for a real card (tests/gpu).
+#include <cstdlib>
+
+#include <doctest/doctest.h>
+
+#include "ggml/base/cat.h"
+#include "ggml/cuda/cuda_backend.h"
+#include "ggml/ops/reference_backend.h"
+#include "tests/nmse.h"
+#include "tests/ops/harness.h"
+
+using namespace nibble;
+
+namespace {
+
+constexpr uint32_t seed = 20261121;
+
+// Activations enter the tensor cores with 11 bits, so the bounds of f32 sums do not hold.
+double tolerance(const OpDef& op, const OpCase& c) {
+    const bool tensor_cores = &op == &matmul_op || &op == &moe_matmul_op || &op == &attention_op;
+    return std::max(c.tolerance, tensor_cores || &op == &embed_op ? 1e-6 : 0);
+}
+
+}  // namespace
+
+TEST_CASE("each row of a batch is bit-equal to the row alone, on the GPU") {
+    auto backend = CudaBackend::create();
+    REQUIRE(backend);
+    for (const OpDef* op : {&matmul_op, &norm_op, &glu_op, &moe_route_op, &moe_matmul_op, &moe_sum_op})
+        for (const OpCase& c : op->cases()) {
+            INFO(c.label);
+            CHECK(rows_are_independent(c, **backend, seed));
+        }
+}
+
+TEST_CASE("every op on the GPU equals the reference") {
+    auto backend = CudaBackend::create();
+    REQUIRE(backend);
+    ReferenceBackend reference;
+    const char* only = std::getenv("NIBBLE_OP");
+    int n = 0;
+    for (const OpDef* op : all_ops()) {
+        if (only && op->name != only) continue;
+        for (const OpCase& c : op->cases()) {
+            INFO(c.label);
+            CaseRun expected(c, reference, seed), actual(c, **backend, seed);
+            REQUIRE(expected.run() == "");
+            REQUIRE(actual.run() == "");
+            const double error = nmse(expected.results(), actual.results()), most = tolerance(*op, c);
+            CHECK_MESSAGE(error <= most, "error " << error << " tolerance " << most);
+            CHECK_MESSAGE(actual.intact(), "a sentinel was overwritten");
+            ++n;
+        }
+    }
+    CHECK((only || n > 300));
+}
