@@ -71,6 +71,7 @@ void RunOptions::add(CLI::App& app) {
     app.add_flag("--no-pack", no_pack, "run from the mapped file: half the memory, slower")->group(more);
     app.add_flag("--check-nan", check_nan, "stop at the first NaN or infinity and name its layer")
         ->group(more);
+    device.add(app);
 }
 
 Result<EngineConfig> RunOptions::config() const {
@@ -78,6 +79,7 @@ Result<EngineConfig> RunOptions::config() const {
     c.runner.ctx = ctx;
     c.runner.batch_tokens = batch;
     c.check_nan = check_nan;
+    c.runner.gpu_layers = device.gpu_layers;
     if (!kv_type.empty()) c.runner.k_type = c.runner.v_type = NIBBLE_TRY(cache_type(kv_type, "--kv-type"));
     if (!k_type.empty()) c.runner.k_type = NIBBLE_TRY(cache_type(k_type, "--k-type"));
     if (!v_type.empty()) c.runner.v_type = NIBBLE_TRY(cache_type(v_type, "--v-type"));
@@ -91,6 +93,7 @@ Result<std::vector<std::unique_ptr<Backend>>> RunOptions::backends() const {
     options.isa = isa;
     options.pack = !no_pack;
     list.push_back(NIBBLE_TRY(CpuBackend::create(options)));
+    NIBBLE_TRY(device.append(list, threads));
     return list;
 }
 

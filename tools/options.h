@@ -9,6 +9,7 @@
 
 #include "src/eval/scorer.h"
 #include "tools/cli.h"
+#include "tools/device_options.h"
 
 namespace nibble {
 
@@ -29,6 +30,7 @@ struct RunOptions {
     int32_t batch = 512;
     std::string isa, kv_type, k_type, v_type;
     bool check_nan = false, no_pack = false;
+    DeviceOptions device;
     void add(CLI::App& app);
     Result<EngineConfig> config() const;
     Result<std::vector<std::unique_ptr<Backend>>> backends() const;

@@ -11,6 +11,7 @@
 #include "ggml/base/cat.h"
 #include "ggml/cpu/cpu_backend.h"
 #include "src/eval/bench.h"
+#include "tools/device_options.h"
 
 namespace nibble {
 namespace {
@@ -41,6 +42,7 @@ Result<int> report_system(bool json, bool measure) {
                         {"memory_bytes", device.total_bytes},
                         {"available_bytes", device.free_bytes},
                         {"huge_pages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")}};
+    if (const auto gpus = gpu_report(); !gpus.is_null()) j["gpus"] = gpus;
     if (measure) {
         ThreadPool pool(0);
         j["bandwidth_gbps"] = read_bandwidth(pool) / 1e9;
@@ -61,6 +63,12 @@ Result<int> report_system(bool json, bool measure) {
                 static_cast<double>(device.total_bytes) / (1 << 30),
                 static_cast<double>(device.free_bytes) / (1 << 30));
     std::printf("huge pages    %s\n", j["huge_pages"].get<std::string>().c_str());
+    for (const auto& gpu : j.value("gpus", nlohmann::json::array()))
+        std::printf("%-13s %s, compute capability %s, %.1f GiB, %.1f GiB free\n",
+                    gpu["device"].get<std::string>().c_str(), gpu["name"].get<std::string>().c_str(),
+                    gpu["compute_capability"].get<std::string>().c_str(),
+                    gpu["memory_bytes"].get<double>() / (1 << 30),
+                    gpu["free_bytes"].get<double>() / (1 << 30));
     if (measure) std::printf("read speed    %.1f GB/s\n", j["bandwidth_gbps"].get<double>());
     return exit_ok;
 }

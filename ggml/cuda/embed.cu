@@ -33,14 +33,16 @@ __global__ void embed_tiles_kernel(EmbedArgs a) {
     const bool known = id >= 0 && id < a.table.rows;
     const int64_t row = known ? id : 0;
     LaneTile<f> v;
-    load_tile<f>(a.table.data + row / 16 * f.block_bytes(a.out.cols), tiles, tile, v);
+    const std::byte* const block = a.table.data + row / 16 * f.block_bytes(a.out.cols);
+    load_tile<f>(block, tiles, tile, v);
     const int half = static_cast<int>(row % 16 / 8);
+    const float factor = row_factor<f>(block, a.out.cols, row % 16);
     if (lane() / 4 != row % 8) return;
     for (int s = 0; s < 4; ++s)
         for (int i = 0; i < 4; ++i) {
             const int64_t c = 64 * tile + 16 * s + 4 * (lane() % 4) + i;
             if (c >= a.out.cols) continue;
-            const float x = value_of(v, s, half, i, a.level);
+            const float x = value_of(v, s, half, i, a.level) * factor;
             a.out.row(t)[c] = known ? x * a.scale : 0;
         }
 }

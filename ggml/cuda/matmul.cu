@@ -28,9 +28,8 @@ struct MatmulArgs {
     TileTable table;
 };
 
-template <bool bf16>
 __global__ void prepare_kernel(View x, Activations to) {
-    prepare_column<bf16>(x.row(block_x()), x.cols, to, block_x(), reinterpret_cast<float*>(shared_memory()));
+    prepare_column(x.row(block_x()), x.cols, to, block_x(), reinterpret_cast<float*>(shared_memory()));
 }
 
 __device__ inline void store(const MatmulArgs& a, const Segment& s, int64_t row, int64_t column, float sum) {
@@ -55,12 +54,13 @@ __global__ void __launch_bounds__(256) matmul_kernel(MatmulArgs a) {
     int which = 0;
     while (which + 1 < a.segments && block >= a.segment[which].blocks) block -= a.segment[which++].blocks;
     const Segment& s = a.segment[which];
-    Product product(s.data + block * f.block_bytes(a.x.cols), a.x.cols);
+    const std::byte* const weight = s.data + block * f.block_bytes(a.x.cols);
+    Product product(weight, a.x.cols);
 
     Activations x = a.prepared;
     if constexpr (alone) {
-        x = arranged(shared, 1, a.x.cols, f.bf16, false);
-        prepare_column<f.bf16>(a.x.row(0), a.x.cols, x, 0, sums);
+        x = arranged(shared, 1, a.x.cols, false);
+        prepare_column(a.x.row(0), a.x.cols, x, 0, sums);
     }
     if constexpr (f.table) fill_table(a.table, table);
     if constexpr (alone || f.table) sync_block();
@@ -78,7 +78,9 @@ __global__ void __launch_bounds__(256) matmul_kernel(MatmulArgs a) {
     for (int i = thread_index(); i < 16 * 8 * n; i += block_threads()) {
         const int64_t row = 16 * block + i % 16, column = first + i / 16;
         if (row < s.rows && column < a.x.rows)
-            store(a, s, row, column, Product::result(sums, i % 16, i / 16) * x.inverse[column]);
+            store(a, s, row, column,
+                  Product::result(sums, i % 16, i / 16) * x.inverse[column] *
+                      row_factor<f>(weight, a.x.cols, i % 16));
     }
 }
 
@@ -102,7 +104,7 @@ void launch_product(const Exec& e, const MatmulArgs& a) {
     int64_t blocks = 0;
     for (int i = 0; i < a.segments; ++i) blocks += a.segment[i].blocks;
     const size_t shared =
-        table_bytes(f) + BlockProduct<f, n>::shared_bytes + (alone ? arranged_bytes(1, a.x.cols, f.bf16) : 0);
+        table_bytes(f) + BlockProduct<f, n>::shared_bytes + (alone ? arranged_bytes(1, a.x.cols) : 0);
     const Dims dims{blocks, static_cast<int32_t>(blocks_for(a.x.rows, 8 * n)), 1, 256, shared};
     launch(matmul_kernel<format_code(f), n, alone>, dims, *e.stream, a);
 }
@@ -110,30 +112,26 @@ void launch_product(const Exec& e, const MatmulArgs& a) {
 template <TileFormat f>
 void launch_rows(const Exec& e, const MatmulArgs& a) {
     const int64_t rows = a.x.rows;
-    if (rows == 1 && arranged_bytes(1, a.x.cols, f.bf16) <= largest_alone)
-        return launch_product<f, 1, true>(e, a);
+    if (rows == 1 && arranged_bytes(1, a.x.cols) <= largest_alone) return launch_product<f, 1, true>(e, a);
     if (rows <= 8) return launch_product<f, 1, false>(e, a);
     if (rows <= 16) return launch_product<f, 2, false>(e, a);
     launch_product<f, 4, false>(e, a);
 }
 
-void prepare(const Exec& e, const MatmulArgs& a, bool bf16) {
-    const Dims dims{a.x.rows, 1, 1, 256, 8 * sizeof(float)};
-    launch(bf16 ? prepare_kernel<true> : prepare_kernel<false>, dims, *e.stream, a.x, a.prepared);
+void prepare(const Exec& e, const MatmulArgs& a) {
+    launch(prepare_kernel, Dims{a.x.rows, 1, 1, 256, 8 * sizeof(float)}, *e.stream, a.x, a.prepared);
 }
 
 }  // namespace
 
-size_t matmul_scratch(const Exec&, const OpArgs& a) {
-    return arranged_bytes(a.in[0].rows, a.in[0].cols, true);
-}
+size_t matmul_scratch(const Exec&, const OpArgs& a) { return arranged_bytes(a.in[0].rows, a.in[0].cols); }
 
 void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
     const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
     const Tensor& x = a.in[0];
     if (x.rows == 0) return;
     int32_t first_col = 0;
-    int prepared = -1;  // for bf16 weights or not
+    bool prepared = x.rows == 1;
     for (size_t i = 0; i < n;) {
         const Tensor& w = a.in[2 + i];
         MatmulArgs args{
@@ -144,7 +142,6 @@ void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
             a.out[0],
             {},
             table_of(w.type)};
-        const TileFormat format = tiles_of(w.type);
         // Neighbours of one format share a launch.
         for (; i < n && a.in[2 + i].type == w.type; ++i) {
             const Tensor& m = a.in[2 + i];
@@ -159,11 +156,9 @@ void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
                    *e.stream, args, w.stride);
             continue;
         }
-        args.prepared = arranged(scratch.data(), x.rows, x.cols, format.bf16, false);
-        if (prepared != format.bf16 && x.rows > 1) {
-            prepare(e, args, format.bf16);
-            prepared = format.bf16;
-        }
+        args.prepared = arranged(scratch.data(), x.rows, x.cols, false);
+        if (!prepared) prepare(e, args);
+        prepared = true;
         visit_tile_format(w.type, [&]<TileFormat f>() { launch_rows<f>(e, args); });
     }
 }

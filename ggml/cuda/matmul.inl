@@ -3,7 +3,7 @@
 // tensor cores as exact f16 integers and scales are applied to the f32 sums of their group.
 
 // Activations as fragments want them: per column of the product (a row of x) units of four values, each an
-// f16 times a power of two that is the column's own, or for bf16 weights a bf16 and the bf16 of the rest.
+// f16 times a power of two that is the column's own.
 // `sums` holds the sum of each 16 values, for formats with minima.
 struct Activations {
     std::byte* values;
@@ -13,27 +13,27 @@ struct Activations {
     int64_t sum_step_stride, sum_col_stride;  // of `sums`, in floats
 };
 
-constexpr int unit_bytes(bool bf16) { return bf16 ? 16 : 8; }
+constexpr int unit_bytes = 8;
 
 // Memory cut into its parts, with the columns of a step side by side (what a batch reads together), or each
 // column whole (`by_column`: what is gathered from here and there).
-__host__ __device__ inline Activations arranged(std::byte* memory, int64_t columns, int64_t k, bool bf16,
+__host__ __device__ inline Activations arranged(std::byte* memory, int64_t columns, int64_t k,
                                                 bool by_column) {
-    const int64_t steps = (k + 63) / 64 * 4, unit = unit_bytes(bf16);
+    const int64_t steps = (k + 63) / 64 * 4;
     Activations x{};
     x.values = memory;
-    x.step_stride = (by_column ? 1 : columns) * 4 * unit;
-    x.col_stride = (by_column ? steps : 1) * 4 * unit;
-    x.sums = reinterpret_cast<float*>(memory + steps * columns * 4 * unit);
+    x.step_stride = (by_column ? 1 : columns) * 4 * unit_bytes;
+    x.col_stride = (by_column ? steps : 1) * 4 * unit_bytes;
+    x.sums = reinterpret_cast<float*>(memory + steps * columns * 4 * unit_bytes);
     x.sum_step_stride = by_column ? 1 : columns;
     x.sum_col_stride = by_column ? steps : 1;
     x.inverse = x.sums + steps * columns;
     return x;
 }
 
-constexpr size_t arranged_bytes(int64_t columns, int64_t k, bool bf16) {
+constexpr size_t arranged_bytes(int64_t columns, int64_t k) {
     const int64_t steps = (k + 63) / 64 * 4;
-    return static_cast<size_t>(columns * (steps * (4 * unit_bytes(bf16) + 4) + 4));
+    return static_cast<size_t>(columns * (steps * (4 * unit_bytes + 4) + 4));
 }
 
 // The power of two that brings `most` to [2^14, 2^15); 1 for zero, infinities and NaNs.
@@ -45,44 +45,28 @@ __device__ inline float range_factor(float most) {
 }
 
 // Converts one row of x for column c; called by the whole block. `partial`: shared, a float per warp.
-template <bool bf16>
-__device__ void prepare_column(const float* x, int k, const Activations& to, int64_t c, float* partial) {
-    float factor = 1;
-    if (!bf16) {
-        float most = 0;
-        for (int i = thread_index(); i < k; i += block_threads()) {
-            const float v = fabsf(x[i]);
-            most = v > most || v != v ? v : most;
-        }
-        factor = range_factor(block_max(most, partial));
+__device__ inline void prepare_column(const float* x, int k, const Activations& to, int64_t c,
+                                      float* partial) {
+    float most = 0;
+    for (int i = thread_index(); i < k; i += block_threads()) {
+        const float v = fabsf(x[i]);
+        most = v > most || v != v ? v : most;
     }
+    const float factor = range_factor(block_max(most, partial));
     const int units = (k + 63) / 64 * 16;
     for (int first = warp_index() * 32; first < units; first += block_threads()) {
         const int u = first + lane();
         float v[4] = {}, sum = 0;
         for (int i = 0; i < 4; ++i)
             if (4 * u + i < k) v[i] = x[4 * u + i] * factor;
-        std::byte* const out =
-            to.values + u / 4 * to.step_stride + c * to.col_stride + u % 4 * unit_bytes(bf16);
-        if constexpr (bf16) {
-            Words4 w;
-            for (int i = 0; i < 2; ++i) {
-                const float a = v[2 * i], b = v[2 * i + 1];
-                w.w[i] = bf162(a, b);
-                const float ra = a - bf16_to_float(static_cast<uint16_t>(w.w[i])),
-                            rb = b - bf16_to_float(static_cast<uint16_t>(w.w[i] >> 16));
-                w.w[2 + i] = bf162(ra, rb);
-            }
-            if (u < units) *reinterpret_cast<Words4*>(out) = w;
-        } else {
-            const Words2 w{{half2(v[0], v[1]), half2(v[2], v[3])}};
-            if (u < units) *reinterpret_cast<Words2*>(out) = w;
-            for (int i = 0; i < 4; ++i)
-                sum += half_to_float(static_cast<uint16_t>(w.w[i / 2] >> (i % 2 * 16)));
-        }
+        const Words2 w{{half2(v[0], v[1]), half2(v[2], v[3])}};
+        for (int i = 0; i < 4; ++i) sum += half_to_float(static_cast<uint16_t>(w.w[i / 2] >> (i % 2 * 16)));
         sum += shuffle_xor(sum, 1);
         sum += shuffle_xor(sum, 2);
-        if (u < units && u % 4 == 0) to.sums[u / 4 * to.sum_step_stride + c * to.sum_col_stride] = sum;
+        if (u >= units) continue;
+        *reinterpret_cast<Words2*>(to.values + u / 4 * to.step_stride + c * to.col_stride +
+                                   u % 4 * unit_bytes) = w;
+        if (u % 4 == 0) to.sums[u / 4 * to.sum_step_stride + c * to.sum_col_stride] = sum;
     }
     if (thread_index() == 0) to.inverse[c] = 1 / factor;
 }
@@ -202,7 +186,6 @@ template <TileFormat f, int n>
 __device__ void multiply_tile(const LaneTile<f>& tile, int64_t index, const uint32_t* table,
                               const Activations& x, const WarpColumns<n>& columns, Sums<n>& sums) {
     constexpr int group_steps = f.real() ? 4 : f.group / 16;
-    constexpr int unit = unit_bytes(f.bf16);
 #pragma unroll
     for (int first = 0; first < 4; first += group_steps) {
         Sums<n> part{};
@@ -210,22 +193,14 @@ __device__ void multiply_tile(const LaneTile<f>& tile, int64_t index, const uint
         for (int s = first; s < first + group_steps; ++s) {
             uint32_t a[4];
             fragment(tile, s, table, a);
-            const int64_t at = (4 * index + s) * x.step_stride + lane() % 4 * unit;
+            const int64_t at = (4 * index + s) * x.step_stride + lane() % 4 * unit_bytes;
 #pragma unroll
             for (int i = 0; i < n; ++i) {
                 if (!columns.on[i]) continue;
                 Sums<n>& to = f.real() ? sums : part;
-                if constexpr (f.bf16) {
-                    Words4 v{};
-                    if (columns.x[i]) v = *reinterpret_cast<const Words4*>(columns.x[i] + at);
-                    const uint32_t high[2] = {v.w[0], v.w[1]}, low[2] = {v.w[2], v.w[3]};
-                    mma_bf16(to.d[i], a, low);
-                    mma_bf16(to.d[i], a, high);
-                } else {
-                    Words2 v{};
-                    if (columns.x[i]) v = *reinterpret_cast<const Words2*>(columns.x[i] + at);
-                    mma_f16(to.d[i], a, v.w);
-                }
+                Words2 v{};
+                if (columns.x[i]) v = *reinterpret_cast<const Words2*>(columns.x[i] + at);
+                mma_f16(to.d[i], a, v.w);
             }
         }
         if constexpr (!f.real()) {
@@ -239,13 +214,13 @@ __device__ void multiply_tile(const LaneTile<f>& tile, int64_t index, const uint
                     if (!columns.on[i]) continue;
                     for (int c = 0; c < 2; ++c) {
                         float& d = sums.d[i][2 * half + c];
-                        d += scale * part.d[i][2 * half + c];
+                        d = fused(scale, part.d[i][2 * half + c], d);
                         if constexpr (f.min) {
                             const float* const at =
                                 x.sums + (4 * index + first) * x.sum_step_stride + columns.sum[i][c];
                             float total = at[0];
                             for (int j = 1; j < group_steps; ++j) total += at[j * x.sum_step_stride];
-                            d += min * total;
+                            d = fused(min, total, d);
                         }
                     }
                 }
@@ -265,35 +240,47 @@ constexpr size_t table_bytes(TileFormat f) { return f.table ? size_t{32} << 10 :
 // Tiles a warp keeps on their way; enough for the latency of memory, few enough for the registers.
 constexpr int tiles_ahead(TileFormat f) { return f.main == 4 ? 4 : 2; }
 
-// The block's product of one row block: warps take tiles in turn, then their sums are added in order. The
-// result for 16 rows x 8 n columns is left in `shared` (warps x n x 4 x 32 floats are used), to be read with
-// block_result() after the barrier at the end. The order of the additions depends on the shape alone.
+// The factor of row r of 16, where values have one.
+template <TileFormat f>
+__device__ float row_factor(const std::byte* block, int64_t k, int64_t r) {
+    if constexpr (!f.real()) return 1;
+    return reinterpret_cast<const float*>(block + f.supers_at(k))[r];
+}
+
+// A product's sum over the columns of the weights is cut into this many runs of tiles, summed one by one and
+// then in order: by the warps of a block at once (BlockProduct) or one after the other (gemm.cu), with the
+// same bits.
+constexpr int runs = 8;
+__host__ __device__ constexpr int64_t run_tiles(int64_t tiles) { return (tiles + runs - 1) / runs; }
+
+// The block's product of one row block by 8 n columns. The result is left in `shared` (runs x n x 4 x 32
+// floats), to be read with result() after the barrier at the end.
 template <TileFormat f, int n>
 class BlockProduct {
   public:
-    static constexpr int warps = 8;
-    static constexpr size_t shared_bytes = size_t{warps} * n * 4 * 32 * sizeof(float);
+    static constexpr size_t shared_bytes = size_t{runs} * n * 4 * 32 * sizeof(float);
 
     // Starts reading before the activations are there.
     __device__ BlockProduct(const std::byte* block, int64_t k)
-        : block_(block), tiles_(TileFormat::tiles(k)), next_(warp_index()) {
+        : block_(block), tiles_(TileFormat::tiles(k)), next_(warp_index() * run_tiles(tiles_)) {
+        last_ = next_ + run_tiles(tiles_);
+        last_ = last_ < tiles_ ? last_ : tiles_;
         load(ahead_);
     }
 
     __device__ void run(const uint32_t* table, const Activations& x, const WarpColumns<n>& columns,
                         float* shared) {
         Sums<n> sums{};
-        while (next_ < tiles_) {
+        while (next_ < last_) {
             LaneTile<f> now[ahead];
 #pragma unroll
             for (int i = 0; i < ahead; ++i) now[i] = ahead_[i];
             const int64_t first = next_;
-            next_ += ahead * warps;
+            next_ += ahead;
             load(ahead_);
 #pragma unroll
             for (int i = 0; i < ahead; ++i)
-                if (first + i * warps < tiles_)
-                    multiply_tile(now[i], first + i * warps, table, x, columns, sums);
+                if (first + i < last_) multiply_tile(now[i], first + i, table, x, columns, sums);
         }
         for (int i = 0; i < n; ++i)
             for (int j = 0; j < 4; ++j) shared[((warp_index() * n + i) * 4 + j) * 32 + lane()] = sums.d[i][j];
@@ -304,7 +291,7 @@ class BlockProduct {
     static __device__ float result(const float* shared, int r, int c) {
         const int l = r % 8 * 4 + c % 8 / 2, j = r / 8 * 2 + c % 2;
         float sum = 0;
-        for (int w = 0; w < warps; ++w) sum += shared[((w * n + c / 8) * 4 + j) * 32 + l];
+        for (int w = 0; w < runs; ++w) sum += shared[((w * n + c / 8) * 4 + j) * 32 + l];
         return sum;
     }
 
@@ -314,11 +301,11 @@ class BlockProduct {
     __device__ void load(LaneTile<f> (&to)[ahead]) {
 #pragma unroll
         for (int i = 0; i < ahead; ++i)
-            if (next_ + i * warps < tiles_) load_tile<f>(block_, tiles_, next_ + i * warps, to[i]);
+            if (next_ + i < last_) load_tile<f>(block_, tiles_, next_ + i, to[i]);
     }
 
     const std::byte* block_;
-    int64_t tiles_, next_;
+    int64_t tiles_, next_, last_ = 0;
     LaneTile<f> ahead_[ahead];
 };
 
@@ -329,7 +316,7 @@ __device__ float value_of(const LaneTile<f>& tile, int s, int half, int i, const
     const int which = half + 2 * (i / 2), side = i % 2;  // fragment and half of it
     if constexpr (f.real()) {
         const auto bits = static_cast<uint16_t>(tile.codes[s].w[which] >> (16 * side));
-        return f.bf16 ? bf16_to_float(bits) : half_to_float(bits);
+        return half_to_float(bits);
     } else {
         float code;
         if constexpr (f.table) {

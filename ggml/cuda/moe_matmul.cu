@@ -66,11 +66,10 @@ __global__ void group_kernel(View routes, MoeMatmulParams p, Pairs pairs) {
     }
 }
 
-template <bool bf16>
 __global__ void prepare_inputs_kernel(View x, int32_t cols, int32_t per_row, Activations to) {
     const int64_t c = block_x();
-    prepare_column<bf16>(x.row(c / per_row) + c % per_row * cols, cols, to, c,
-                         reinterpret_cast<float*>(shared_memory()));
+    prepare_column(x.row(c / per_row) + c % per_row * cols, cols, to, c,
+                   reinterpret_cast<float*>(shared_memory()));
 }
 
 __device__ inline void store(const MoeArgs& a, int weight, int expert, int64_t row, int pair, float sum) {
@@ -112,8 +111,9 @@ __global__ void __launch_bounds__(256) moe_kernel(MoeArgs a) {
         product.run(table, a.prepared, columns, sums);
         for (int i = thread_index(); i < 16 * 8 * n; i += block_threads()) {
             if (first + i / 16 >= to) continue;
-            const float sum =
-                Product::result(sums, i % 16, i / 16) * a.prepared.inverse[input(first + i / 16)];
+            const float sum = Product::result(sums, i % 16, i / 16) *
+                              a.prepared.inverse[input(first + i / 16)] *
+                              row_factor<f>(block, a.cols, i % 16);
             store(a, weight, expert, 16 * block_x() + i % 16, a.pairs.list[first + i / 16], sum);
         }
         sync_block();
@@ -149,10 +149,9 @@ void launch_experts(const Exec& e, const MoeArgs& a, int32_t weights) {
     launch(moe_kernel<format_code(f), n>, dims, *e.stream, a);
 }
 
-void prepare(const Exec& e, const MoeArgs& a, bool bf16) {
+void prepare(const Exec& e, const MoeArgs& a) {
     const Dims dims{a.x.rows * a.per_row, 1, 1, 256, 8 * sizeof(float)};
-    launch(bf16 ? prepare_inputs_kernel<true> : prepare_inputs_kernel<false>, dims, *e.stream, a.x, a.cols,
-           a.per_row, a.prepared);
+    launch(prepare_inputs_kernel, dims, *e.stream, a.x, a.cols, a.per_row, a.prepared);
 }
 
 constexpr size_t alignment = 256;
@@ -170,7 +169,7 @@ int64_t inputs(const OpArgs& a) {
 size_t moe_matmul_scratch(const Exec&, const OpArgs& a) {
     const auto& p = a.params->as<MoeMatmulParams>();
     const int64_t rows = a.in[0].rows;
-    return pairs_bytes(rows * p.n_used, p.n_experts) + arranged_bytes(rows * inputs(a), a.in[2].cols, true);
+    return pairs_bytes(rows * p.n_used, p.n_experts) + arranged_bytes(rows * inputs(a), a.in[2].cols);
 }
 
 void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
@@ -204,7 +203,7 @@ void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch
         args.weight[i] = a.in[2 + i].data;
         args.bias[i] = a.in[2 + n_weights + i];
     }
-    int prepared = -1;
+    bool prepared = false;
     for (size_t i = 0, n = 1; i < n_weights; i += n) {
         // Two weights of one type share a launch.
         const Tensor& w = a.in[2 + i];
@@ -216,11 +215,10 @@ void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch
             launch(moe_f32_kernel, dims, *e.stream, args, w.stride);
             continue;
         }
-        const bool bf16 = tiles_of(w.type).bf16;
         args.table = table_of(w.type);
-        args.prepared = arranged(memory, x.rows * per_row, args.cols, bf16, true);
-        if (prepared != bf16) prepare(e, args, bf16);
-        prepared = bf16;
+        args.prepared = arranged(memory, x.rows * per_row, args.cols, true);
+        if (!prepared) prepare(e, args);
+        prepared = true;
         visit_tile_format(w.type, [&]<TileFormat f>() {
             if (n_pairs <= int64_t{8} * p.n_experts)
                 launch_experts<f, 1>(e, args, static_cast<int32_t>(n));

@@ -25,7 +25,9 @@ namespace nibble::cuda {
 // 6-bit codes follow, 4 or 8 bytes per lane. Formats of fewer than 4 bits take 4. Then come the scales,
 // [g][half][groups of the tile], and minima after the scales of each row.
 //
-// Supers are the f16 factors d (and dmin) of 256 columns: [256 columns][g][half][d, dmin].
+// Supers are the f16 factors d (and dmin) of 256 columns: [256 columns][g][half][d, dmin]; or, for 16-bit
+// values, one f32 per row: values are stored as f16 over a power of two that brings the row's largest below
+// 2^15, so that bf16 and f32 sources lose neither range nor, down to 2^-29 of the largest, bits of a bf16.
 struct TileFormat {
     int main = 0;                       // bits of a code in the first plane: 4, 8, or 16 for values
     int extra = 0;                      // upper bits: 0, 1 or 2
@@ -34,7 +36,6 @@ struct TileFormat {
     ScaleKind scales = ScaleKind::f16;  // f16, f32 or factor
     bool min = false;
     bool table = false;  // codes are looked up; neighbours in a byte, so that a byte gives two values
-    bool bf16 = false;   // of values
     bool operator==(const TileFormat&) const = default;
 
     constexpr bool real() const { return main == 16; }
@@ -52,9 +53,10 @@ struct TileFormat {
 
     static constexpr int64_t tiles(int64_t k) { return (k + 63) / 64; }
     static constexpr int64_t supers(int64_t k) { return (k + 255) / 256; }
+    constexpr int64_t supers_at(int64_t k) const { return tiles(k) * tile_bytes(); }
     // Bytes of a row block; a multiple of 32.
     constexpr int64_t block_bytes(int64_t k) const {
-        return tiles(k) * tile_bytes() + supers(k) * 8 * lane_super();
+        return supers_at(k) + (real() ? 16 * 4 : supers(k) * 8 * lane_super());
     }
 };
 
@@ -66,7 +68,6 @@ constexpr TileFormat tile_format() {
     TileFormat f;
     if constexpr (c.bits == 0) {
         f.main = 16;
-        f.bf16 = F::type == Type::bf16;
     } else {
         f.main = c.bits == 8 ? 8 : 4;
         f.extra = c.bits > 4 && c.bits < 8 ? c.bits - 4 : 0;
@@ -82,8 +83,7 @@ constexpr TileFormat tile_format() {
 // A format as a number and back: nvcc cannot name a kernel after a struct.
 constexpr uint32_t format_code(TileFormat f) {
     return static_cast<uint32_t>(f.main | f.extra << 5 | f.zero << 7 | f.group << 15 |
-                                 static_cast<int>(f.scales) << 22 | f.min << 25 | f.table << 26 |
-                                 f.bf16 << 27);
+                                 static_cast<int>(f.scales) << 22 | f.min << 25 | f.table << 26);
 }
 constexpr TileFormat format_of(uint32_t c) {
     return {static_cast<int>(c & 31),
@@ -92,8 +92,7 @@ constexpr TileFormat format_of(uint32_t c) {
             static_cast<int>(c >> 15 & 127),
             static_cast<ScaleKind>(c >> 22 & 7),
             (c >> 25 & 1) != 0,
-            (c >> 26 & 1) != 0,
-            (c >> 27 & 1) != 0};
+            (c >> 26 & 1) != 0};
 }
 
 // The formats of kernels, each once however many types share it.

@@ -1,6 +1,7 @@
 // From the file's blocks to tiles: one row block at a time, in plain code, for it runs once per weight.
 // Codes and scales are taken over exactly; formats without a layout of their own become f16.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -16,8 +17,23 @@ struct Rows {
     std::vector<uint16_t> code;
     std::vector<float> scale, min;
     std::vector<float> d, dmin;  // per 256 columns
+    float factor[16] = {};       // of 16-bit values
     uint16_t at(int row, int64_t col) const { return code[static_cast<size_t>(row * cols + col)]; }
 };
+
+// The power of two that brings the largest of a row below 2^15; values that are f16 already stay as they are.
+template <class F>
+float row_factor(const std::byte* data, int64_t k) {
+    if constexpr (F::type == Type::f16) return 1;
+    typename F::Block b;
+    float x[F::block_len], most = 0;
+    for (int64_t at = 0; at < k; at += F::block_len, data += sizeof b) {
+        std::memcpy(&b, data, sizeof b);
+        F::decode(b, x);
+        for (const float v : x) most = std::isfinite(v) ? std::max(most, std::fabs(v)) : most;
+    }
+    return most == 0 ? 1 : std::ldexp(1.0f, std::clamp(std::ilogb(most) - 14, -120, 120));
+}
 
 template <class F, TileFormat f>
 void unpack_row(const std::byte* data, int64_t k, int row, Rows& r) {
@@ -29,12 +45,7 @@ void unpack_row(const std::byte* data, int64_t k, int row, Rows& r) {
         if constexpr (f.real()) {
             float x[F::block_len];
             F::decode(b, x);
-            for (int64_t i = 0; i < length; ++i) {
-                if constexpr (f.bf16)
-                    code[i] = f32_to_bf16(x[i]);
-                else
-                    code[i] = f32_to_f16(std::clamp(x[i], -65504.0f, 65504.0f));
-            }
+            for (int64_t i = 0; i < length; ++i) code[i] = f32_to_f16(x[i] / r.factor[row]);
         } else {
             int8_t q[F::block_len];
             float* const scale = r.scale.data() + row * r.groups + at / f.group;
@@ -145,13 +156,17 @@ void pack_block(const Tensor& w, int64_t block, std::byte* out) {
         r.d.assign(static_cast<size_t>(r.cols / 256 * 16), 0);
         r.dmin = r.d;
     }
-    for (int row = 0; row < 16 && 16 * block + row < w.rows; ++row)
-        unpack_row<F, f>(w.row<std::byte>(16 * block + row), w.cols, row, r);
+    for (int row = 0; row < 16 && 16 * block + row < w.rows; ++row) {
+        const std::byte* const data = w.row<std::byte>(16 * block + row);
+        if constexpr (f.real()) r.factor[row] = row_factor<F>(data, w.cols);
+        unpack_row<F, f>(data, w.cols, row, r);
+    }
     std::memset(out, 0, static_cast<size_t>(f.block_bytes(w.cols)));
     for (int64_t tile = 0; tile < TileFormat::tiles(w.cols); ++tile, out += f.tile_bytes()) {
         write_codes<f>(r, 64 * tile, out);
         if constexpr (!f.real()) write_scales<f>(r, 64 * tile, out + f.scales_at());
     }
+    if constexpr (f.real()) std::memcpy(out, r.factor, sizeof r.factor);
     if constexpr (f.factor()) write_supers<f>(r, out);
 }
 

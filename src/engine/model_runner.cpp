@@ -34,7 +34,6 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
     c.batch_tokens = std::max(std::min(c.batch_tokens, c.ctx * c.max_sequences), c.max_sequences);
     if (c.max_outputs == 0) c.max_outputs = c.max_sequences;
     c.max_outputs = std::min(c.max_outputs, c.batch_tokens);
-    if (c.placement.layers.empty()) c.placement.layers.assign(spec.layers.size(), 0);
     for (const Type t : {c.k_type, c.v_type})
         if (!info(t).encode || !info(t).decode)
             return usage("cache type", cat(info(t).name, " cannot be written"),
@@ -43,6 +42,17 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
         return usage("cache type", "a head is no whole number of blocks of this type",
                      "use f16, bf16 or f32");
     return {};
+}
+
+// The last n layers and the output on device 1, the others on device 0; the embedding goes with the first.
+Placement last_layers(int32_t n_layers, int32_t n) {
+    n = std::clamp(n, 0, n_layers);
+    Placement p;
+    p.layers.assign(static_cast<size_t>(n_layers), 0);
+    std::fill(p.layers.end() - n, p.layers.end(), 1);
+    p.first = n == n_layers && n > 0 ? 1 : 0;
+    p.last = n > 0 ? 1 : 0;
+    return p;
 }
 
 }  // namespace
@@ -71,9 +81,6 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     const ModelSpec& spec = r.model_->spec;
     NIBBLE_TRY(fill_defaults(config, spec));
     NIBBLE_TRY(use_context(r.model_->spec, config.ctx));
-    r.config_ = config;
-    r.weights_ = std::make_unique<WeightStore>(r.model_->tensors, config.placement, backends);
-
     const int64_t pages_per_sequence = ceil_div<int64_t>(config.ctx, config.page_size);
     int64_t pages = 0, cache_rows = 0;
     int32_t most_heads = 1;
@@ -93,15 +100,43 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
         r.kv_.v.push_back(cache_shape(config.v_type, pages, l.n_kv_heads, l.v_dim, config.page_size));
     }
     r.limits_ = {config.batch_tokens, config.max_outputs, config.max_sequences};
-    const Program dry =
-        NIBBLE_TRY(record_forward(spec, *r.weights_, r.kv_, r.limits_, config.placement, backends));
+    r.config_ = std::move(config);
+    const Program dry = NIBBLE_TRY(r.place_layers(backends));
     if (const auto name = r.weights_->unused(consumed_elsewhere))
         return Error{ErrorCode::unsupported, r.model_->file.path().string(),
                      cat("tensor '", *name, "' is not used by architecture '", spec.arch, "' as implemented"),
                      "running without it would give wrong text"};
-    r.forecast_ = {dry.footprint(), *kv_bytes_per_token(spec, config.k_type, config.v_type),
-                   matmul_cost(dry).bytes, config.ctx};
+    const auto& layers = r.config_.placement.layers;
+    r.forecast_ = {dry.footprint(),
+                   *kv_bytes_per_token(spec, r.config_.k_type, r.config_.v_type),
+                   matmul_cost(dry).bytes,
+                   r.config_.ctx,
+                   static_cast<int32_t>(layers.size()),
+                   static_cast<int32_t>(std::ranges::count(layers, 1))};
     return r;
+}
+
+Result<Program> ModelRunner::record_dry(const Placement& placement, std::span<Backend* const> backends) {
+    config_.placement = placement;
+    weights_ = std::make_unique<WeightStore>(model_->tensors, placement, backends);
+    return record_forward(spec(), *weights_, kv_, limits_, placement, backends);
+}
+
+Result<Program> ModelRunner::place_layers(std::span<Backend* const> backends) {
+    if (!config_.placement.layers.empty()) return record_dry(config_.placement, backends);
+    const auto n_layers = static_cast<int32_t>(spec().layers.size());
+    if (backends.size() < 2 || config_.gpu_layers >= 0)
+        return record_dry(last_layers(n_layers, backends.size() < 2 ? 0 : config_.gpu_layers), backends);
+    // The most layers that fit, by halving: every trial is exact and allocates nothing.
+    const DeviceInfo gpu = backends[1]->device();
+    const size_t reserve = (size_t{256} << 20) + gpu.total_bytes / 64;  // the driver's own, and fragmentation
+    int32_t fits = 0, too_many = n_layers + 1;
+    for (int32_t n = n_layers; fits + 1 < too_many; n = (fits + too_many) / 2) {
+        const Program dry = NIBBLE_TRY(record_dry(last_layers(n_layers, n), backends));
+        const bool room = dry.footprint()[1].total() + reserve <= gpu.free_bytes;
+        (room ? fits : too_many) = n;
+    }
+    return record_dry(last_layers(n_layers, fits), backends);
 }
 
 Result<MemoryForecast> ModelRunner::forecast(TensorFile file, RunnerConfig config,

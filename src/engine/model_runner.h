@@ -18,7 +18,8 @@ struct RunnerConfig {
     int32_t page_size = 32;
     Type k_type = Type::f16;
     Type v_type = Type::f16;
-    Placement placement;  // empty: everything on backend 0
+    Placement placement;      // empty: by gpu_layers
+    int32_t gpu_layers = -1;  // with a second backend: how many of the last layers run there; -1: what fits
 };
 inline constexpr int32_t default_ctx = 8192;
 
@@ -44,6 +45,7 @@ struct MemoryForecast {
     size_t kv_bytes_per_token = 0;
     size_t matmul_bytes = 0;  // weights that every step reads
     int32_t ctx = 0;
+    int32_t n_layers = 0, gpu_layers = 0;  // of the model; of them on the second backend
 };
 
 // Bytes of the weights that the program's matmuls read, and their multiply-adds per row.
@@ -77,6 +79,10 @@ class ModelRunner {
   private:
     static Result<ModelRunner> prepare(TensorFile file, RunnerConfig config,
                                        std::span<Backend* const> backends);
+    // The program over weights that are not placed yet: for a placement, and for the one that the
+    // configuration asks for, which stays in config_.
+    Result<Program> record_dry(const Placement& placement, std::span<Backend* const> backends);
+    Result<Program> place_layers(std::span<Backend* const> backends);
     Result<void> check_memory(std::span<Backend* const> backends) const;
     Result<void> allocate_cache(std::span<Backend* const> backends);
     Result<void> make_copy_runners(std::span<Backend* const> backends);

@@ -74,6 +74,7 @@ inline void fence() {}
 
 inline float multiplied(float a, float b) { return a * b; }
 inline float added(float a, float b) { return a + b; }
+inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
 inline uint32_t float_bits(float x) { return std::bit_cast<uint32_t>(x); }
 inline float bits_float(uint32_t b) { return std::bit_cast<float>(b); }
 inline float half_to_float(uint16_t h) { return f16_to_f32(h); }

@@ -1,0 +1,27 @@
+// DeviceOptions: which processor runs the model. Two definitions: device_options_cuda.cpp where the CUDA
+// backend is built, device_options_cpu.cpp (no flags) where it is not.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "ggml/program/backend.h"
+#include "tools/cli.h"
+
+namespace nibble {
+
+struct DeviceOptions {
+    std::string device = "auto";
+    int32_t gpu_layers = -1;  // auto
+    void add(CLI::App& app);
+    // Appends the GPU's backend, if one is to be used. `threads`: of the host.
+    Result<void> append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads) const;
+};
+
+// The GPUs of this machine, for `nibble inspect --system`: null when the program was built without CUDA.
+nlohmann::json gpu_report();
+
+}  // namespace nibble

@@ -1,0 +1,69 @@
+// --device and --gpu-layers, over the CUDA backend.
+// Without a GPU, `auto` says so in one line and leaves everything to the processor.
+#include <charconv>
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "ggml/base/cat.h"
+#include "ggml/cuda/cuda_backend.h"
+#include "tools/device_options.h"
+
+namespace nibble {
+namespace {
+
+Result<int> device_number(std::string_view text) {
+    int n = -1;
+    const std::string_view digits = text.starts_with("cuda:") ? text.substr(5) : text == "cuda" ? "0" : "";
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
+    if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size() || n < 0)
+        return Error{ErrorCode::invalid_argument, cat("--device ", text), "is not a device",
+                     "use auto, cpu or cuda:N"};
+    return n;
+}
+
+}  // namespace
+
+void DeviceOptions::add(CLI::App& app) {
+    app.add_option("--device", device, "auto, cpu or cuda:N (default auto: the first GPU, if there is one)");
+    app.add_option_function<std::string>(
+           "--gpu-layers",
+           [this](const std::string& text) {
+               if (text == "auto") return void(gpu_layers = -1);
+               const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), gpu_layers);
+               if (error != std::errc{} || end != text.data() + text.size() || gpu_layers < 0)
+                   throw CLI::ValidationError("--gpu-layers", "a number of layers or `auto`");
+           },
+           "layers that the GPU runs, the last ones (default auto: as many as its memory holds)")
+        ->type_name("N|auto");
+}
+
+Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads) const {
+    if (device == "cpu" || gpu_layers == 0) return {};
+    if (device == "auto" && CudaBackend::devices() == 0) {
+        std::fputs("nibble: no GPU was found, running on the CPU\n", stderr);
+        return {};
+    }
+    CudaOptions options;
+    options.device = device == "auto" ? 0 : NIBBLE_TRY(device_number(device));
+    options.threads = threads;
+    backends.push_back(NIBBLE_TRY(CudaBackend::create(options)));
+    return {};
+}
+
+nlohmann::json gpu_report() {
+    nlohmann::json list = nlohmann::json::array();
+    for (int i = 0; i < CudaBackend::devices(); ++i) {
+        const auto card = cuda::card(i);
+        if (!card) continue;
+        list.push_back({{"device", cat("cuda:", i)},
+                        {"name", card->name},
+                        {"compute_capability", cat(card->major, ".", card->minor)},
+                        {"multiprocessors", card->multiprocessors},
+                        {"memory_bytes", card->total_bytes},
+                        {"free_bytes", card->free_bytes}});
+    }
+    return list;
+}
+
+}  // namespace nibble
