@@ -65,6 +65,30 @@ void copy_wait() {
     emulation::finish_copies(n);
 }
 
+namespace emulation {
+// The rows that the lanes name, after all have named theirs.
+inline void matrix_rows(const std::byte* (&rows)[32], const void* mine) {
+    if (reinterpret_cast<uintptr_t>(mine) % 16 != 0) fail("a row of a matrix is not aligned to 16 bytes");
+    const Slot* const slots = exchange(&mine, sizeof mine);
+    for (int l = 0; l < 32; ++l) std::memcpy(&rows[l], slots[l].bytes, sizeof mine);
+}
+}  // namespace emulation
+
+inline void load_matrix4(uint32_t (&r)[4], const void* p) {
+    const std::byte* rows[32];
+    emulation::matrix_rows(rows, p);
+    for (int i = 0; i < 4; ++i) std::memcpy(&r[i], rows[8 * i + lane() / 4] + lane() % 4 * 4, 4);
+}
+inline void load_matrix4_transposed(uint32_t (&r)[4], const void* p) {
+    const std::byte* rows[32];
+    emulation::matrix_rows(rows, p);
+    for (int i = 0; i < 4; ++i) {
+        uint16_t v[2];
+        for (int j = 0; j < 2; ++j) std::memcpy(&v[j], rows[8 * i + lane() % 4 * 2 + j] + lane() / 4 * 2, 2);
+        r[i] = v[0] | static_cast<uint32_t>(v[1]) << 16;
+    }
+}
+
 inline int atomic_add(int* p, int v) {
     const int old = *p;
     *p += v;

@@ -1,0 +1,208 @@
+// attention: which kernel serves a step, the joining of a context's parts, and a plain kernel for odd shapes.
+// Launches depend on numbers of rows alone; sequences, positions and pages are read on the device.
+#include <algorithm>
+
+#include "ggml/base/checked.h"
+#include "ggml/cuda/attention.h"
+#include "ggml/cuda/exec.h"
+
+namespace nibble::cuda {
+namespace {
+
+#include "ggml/cuda/attention_plain.inl"
+#include "ggml/cuda/attention_tile.inl"
+
+constexpr size_t largest_scratch = size_t{64} << 20;
+constexpr int join_threads = 128, largest_dim = 256;
+
+// Block x: tiles, as in tile_kernel; y: the kv head; z: a row of the tile. Joins the splits of its context.
+__global__ void __launch_bounds__(join_threads) join_kernel(AttentionArgs a, int height) {
+    auto* const most = reinterpret_cast<float*>(shared_memory());
+    float* const sums = most + join_threads;
+    auto* const joins = reinterpret_cast<Join*>(sums + join_threads);
+    QueryTile tile;
+    for (int64_t i = block_x(); find_tile(a, i, height, tile); i += grid_x()) {
+        const int r = tile.row + block_z();
+        if (r >= tile.rows) continue;
+        const int token = tile.first + r / a.group, head = block_y() * a.group + r % a.group;
+        const int position = *a.positions.row<int32_t>(tile.first) + r / a.group;
+        const int from = a.p.window > 0 && position >= a.p.window ? position - a.p.window + 1 : 0;
+        const int limit = (a.page_table.cols << a.page_shift) - 1, to = position < limit ? position : limit;
+        const int64_t record = record_of(a, tile, i, height, block_z(), block_y());
+        Softmax total;
+        float value[largest_dim / join_threads] = {};
+        for (int base = from / split_positions; base <= to / split_positions; base += join_threads) {
+            const int left = to / split_positions - base + 1, n = left < join_threads ? left : join_threads;
+            sync_block();
+            if (thread_index() < n) {
+                most[thread_index()] = a.partial_sums[2 * (record + base + thread_index())];
+                sums[thread_index()] = a.partial_sums[2 * (record + base + thread_index()) + 1];
+            }
+            sync_block();
+            if (thread_index() < n) {
+                Softmax before = total;
+                for (int s = 0; s < thread_index(); ++s)
+                    before.most = most[s] > before.most ? most[s] : before.most;
+                joins[thread_index()] = join(before, {most[thread_index()], sums[thread_index()]});
+            }
+            sync_block();
+#pragma unroll 8
+            for (int s = 0; s < n; ++s) {
+                total.most = most[s] > total.most ? most[s] : total.most;
+                total.sum = joined(total.sum, sums[s], joins[s]);
+                const float* const next = a.partial + (record + base + s) * a.p.v_head_dim;
+#pragma unroll
+                for (int v = 0; v < largest_dim / join_threads; ++v) {
+                    const int col = thread_index() + v * join_threads;
+                    if (col < a.p.v_head_dim) value[v] = joined(value[v], next[col], joins[s]);
+                }
+            }
+        }
+        const float scale = normaliser(total, a.sinks, head);
+#pragma unroll
+        for (int v = 0; v < largest_dim / join_threads; ++v) {
+            const int col = thread_index() + v * join_threads;
+            if (col < a.p.v_head_dim) a.out.row(token)[head * a.p.v_head_dim + col] = value[v] * scale;
+        }
+    }
+}
+
+int splits_of(const OpArgs& a) {
+    const int64_t positions = a.in[5].cols * a.params->as<AttentionParams>().page_size;
+    return static_cast<int>(std::max<int64_t>(1, ceil_div(positions, int64_t{split_positions})));
+}
+
+// Bytes of the partial sums of this many rows of every kv head.
+size_t partial_bytes(const OpArgs& a, int64_t rows) {
+    const auto& p = a.params->as<AttentionParams>();
+    return static_cast<size_t>(rows * p.n_kv_heads * splits_of(a) * (p.v_head_dim + 2)) * sizeof(float);
+}
+
+bool convertible(Type t) { return t == Type::f16 || t == Type::q8_0 || t == Type::q4_0; }
+
+// Whether the tile kernel can read these caches; and which of its kinds.
+bool has_tiles(const OpArgs& a, CacheKind& kind) {
+    const auto& p = a.params->as<AttentionParams>();
+    const Tensor &k = a.in[1], &v = a.in[2];
+    const auto even = [&](const Tensor& t) {
+        return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.cols % 16 == 0 && t.cols <= largest_dim &&
+               t.stride % (t.type == Type::f16 || t.type == Type::bf16 ? 16 : 2) == 0;
+    };
+    if (!even(k) || !even(v) || p.page_size < 8 || (p.page_size & (p.page_size - 1)) != 0) return false;
+    kind = k.type == Type::bf16                         ? CacheKind::bf16
+           : k.type == Type::f16 && v.type == Type::f16 ? CacheKind::f16
+                                                        : CacheKind::converted;
+    return kind == CacheKind::bf16 ? v.type == Type::bf16 : convertible(k.type) && convertible(v.type);
+}
+
+template <CacheKind kind, int dim, int row_groups>
+bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<std::byte> scratch) {
+    using Shape = TileShape<kind, dim, row_groups>;
+    const auto shared = [&](int stages) {
+        return static_cast<size_t>(Shape::shared_bytes(stages, a.in[1].stride, a.in[2].stride));
+    };
+    args.stages = shared(2) <= e.card->shared_per_block ? 2 : 1;
+    if (shared(args.stages) > e.card->shared_per_block) return false;
+
+    const int64_t sequences = a.in[3].rows, rows = a.in[0].rows * args.group, heads = args.p.n_kv_heads;
+    const bool one_each = args.cover == Cover::narrow || rows == sequences * args.group;
+    const int64_t tiles = one_each && args.group <= Shape::rows ? sequences
+                          : sequences == 1                      ? ceil_div(rows, int64_t{Shape::rows})
+                                                                : rows / Shape::rows + sequences;
+    // Enough blocks to fill the card; but every tile of a step that has many walks its context alone.
+    const int64_t wanted = int64_t{e.card->multiprocessors} * (row_groups == 1 ? 3 : 2);
+    const size_t bytes = partial_bytes(a, args.cover == Cover::all ? rows : tiles * Shape::rows);
+    args.walkers = static_cast<int>(std::min<int64_t>(args.splits, ceil_div(wanted, tiles * heads)));
+    if (bytes > scratch.size()) args.walkers = 1;
+    if (args.walkers > 1) {
+        args.partial = reinterpret_cast<float*>(scratch.data());
+        args.partial_sums = args.partial + bytes / sizeof(float) /
+                                               static_cast<size_t>(args.p.v_head_dim + 2) *
+                                               static_cast<size_t>(args.p.v_head_dim);
+    }
+    const auto y = static_cast<int32_t>(heads);
+    launch(tile_kernel<kind, dim, row_groups>, Dims{tiles, y, args.walkers, 128, shared(args.stages)},
+           *e.stream, args);
+    if (args.walkers > 1)
+        launch(join_kernel, Dims{tiles, y, Shape::rows, join_threads, join_threads * 4 * sizeof(float)},
+               *e.stream, args, Shape::rows);
+    return true;
+}
+
+// Sequences of few rows and those of many, each with the tiles that suit them.
+template <CacheKind kind, int dim>
+bool launch_covers(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<std::byte> scratch) {
+    constexpr int wide_groups = dim <= 128 ? 4 : 2;
+    const int64_t tokens = a.in[0].rows, sequences = a.in[3].rows, rows = tokens * args.group;
+    if (rows <= sequences * narrow_rows && (sequences == 1 || tokens == sequences))
+        return launch_tiles<kind, dim, 1>(e, a, args, scratch);
+    const bool mixed = sequences > 1 && args.group <= narrow_rows;
+    if (mixed) {
+        args.cover = Cover::narrow;
+        if (!launch_tiles<kind, dim, 1>(e, a, args, scratch)) return false;
+        args.cover = Cover::wide;
+    }
+    return launch_tiles<kind, dim, wide_groups>(e, a, args, scratch) ||
+           launch_tiles<kind, dim, 1>(e, a, args, scratch);
+}
+
+template <CacheKind kind>
+bool launch_kind(const Exec& e, const OpArgs& a, const AttentionArgs& args, std::span<std::byte> scratch) {
+    const int32_t dim = std::max(args.p.head_dim, args.p.v_head_dim);
+    if (dim <= 64) return launch_covers<kind, 64>(e, a, args, scratch);
+    if (dim <= 128) return launch_covers<kind, 128>(e, a, args, scratch);
+    return launch_covers<kind, 256>(e, a, args, scratch);
+}
+
+}  // namespace
+
+bool attention_supported(const AttentionParams& p, Type k_type, Type v_type) {
+    const auto readable = [](Type t) { return convertible(t) || t == Type::bf16 || t == Type::f32; };
+    return readable(k_type) && readable(v_type) && p.head_dim <= 2048 && p.v_head_dim <= 2048;
+}
+
+size_t attention_scratch(const Exec&, const OpArgs& a) {
+    CacheKind kind;
+    if (!has_tiles(a, kind)) return 0;
+    // What fewer tokens need of it is less; steps that would need more do without.
+    const int64_t group =
+        a.params->as<AttentionParams>().n_heads / a.params->as<AttentionParams>().n_kv_heads;
+    const int64_t rows = std::max(a.in[0].rows * group, a.in[3].rows * narrow_rows);
+    return std::min(largest_scratch, partial_bytes(a, rows));
+}
+
+void run_attention(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
+    const auto& p = a.params->as<AttentionParams>();
+    if (a.in[0].rows == 0 || a.in[3].rows == 0) return;
+    AttentionArgs args{a.in[0],
+                       a.in[1],
+                       a.in[2],
+                       a.in[3],
+                       a.in[4],
+                       a.in[5],
+                       a.in[6],
+                       a.out[0],
+                       p,
+                       a.in[1].type,
+                       a.in[2].type,
+                       Cover::all,
+                       p.n_heads / p.n_kv_heads,
+                       0,
+                       1,
+                       1,
+                       nullptr,
+                       nullptr,
+                       splits_of(a)};
+    while (1 << args.page_shift < p.page_size) ++args.page_shift;
+    CacheKind kind;
+    bool launched = false;
+    if (has_tiles(a, kind))
+        launched = kind == CacheKind::f16    ? launch_kind<CacheKind::f16>(e, a, args, scratch)
+                   : kind == CacheKind::bf16 ? launch_kind<CacheKind::bf16>(e, a, args, scratch)
+                                             : launch_kind<CacheKind::converted>(e, a, args, scratch);
+    if (launched) return;
+    const Dims dims{a.in[0].rows, p.n_heads, 1, plain_threads, plain_shared_bytes(p)};
+    launch(plain_kernel, dims, *e.stream, args);
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,520 @@
+// The tile kernel of attention: a block takes 16 to 64 query rows that share a kv head through the context.
+// Scores and weighted sums by tensor cores, softmax on the way (Dao, arXiv:2307.08691, algorithm 1).
+//
+// Four warps: `row_groups` groups of 16 rows, each shared by 4 / row_groups warps, which divide the keys for
+// the scores and the columns for the weighted sums. Every score and every sum is made by the same chain of
+// products, in the same order, however the work is divided: a row's result does not depend on its company.
+//
+// Decoding is bound by memory: 64 positions of a 128-wide f16 cache are 32 KiB, read once by 16-byte copies
+// that run one tile ahead, against 32 + 20 products (m16n8k16) per warp. Prefill is bound by the tensor cores
+// and by the reading of shared memory in equal measure: 196 products and 64 load_matrix4 per warp and tile.
+
+enum class CacheKind : uint8_t { f16, bf16, converted };  // converted: to f16, in shared memory
+
+template <CacheKind kind, int dim, int row_groups>
+struct TileShape {
+    static constexpr int sharers = 4 / row_groups;  // warps of a row group
+    static constexpr int rows = 16 * row_groups, keys = dim <= 128 ? 64 : 32;
+    static constexpr int steps = dim / 16, key_steps = keys / 16;
+    static constexpr int keys_per_warp = keys / sharers, cols_per_warp = dim / sharers;
+    static constexpr int tiles_per_split = split_positions / keys;
+    static constexpr int stride = 2 * dim + 16;  // of a row in shared memory: 8 rows touch all banks once
+    static constexpr int tile_bytes = keys * stride;
+    static constexpr int weight_parts = kind == CacheKind::bf16 ? 2 : 1;  // bf16 alone rounds too coarsely
+    static constexpr bool queries_in_registers = dim <= 128;
+    static constexpr int query_bytes = queries_in_registers ? 0 : row_groups * steps * 2 * 512;
+    static constexpr int weight_bytes = sharers == 1 ? 0 : row_groups * key_steps * weight_parts * 512;
+    static constexpr int most_bytes = sharers == 1 ? 0 : 4 * 16 * 4;
+
+    // A spare word's worth behind the raw rows: codes are read as aligned words.
+    static constexpr int64_t raw_bytes(int64_t cache_stride) { return keys * cache_stride + 16; }
+    static constexpr int64_t stage_bytes(int64_t k_stride, int64_t v_stride) {
+        return kind == CacheKind::converted ? raw_bytes(k_stride) + raw_bytes(v_stride) : 2 * tile_bytes;
+    }
+    static constexpr int64_t shared_bytes(int stages, int64_t k_stride, int64_t v_stride) {
+        return query_bytes + weight_bytes + most_bytes + stages * stage_bytes(k_stride, v_stride) +
+               (kind == CacheKind::converted ? 2 * tile_bytes : 0);
+    }
+};
+
+// Two values as f16 or bf16 in a word, and what rounding took from them in another.
+template <bool bf16>
+__device__ inline uint32_t rounded_pair(float x, float y, uint32_t& rest) {
+    if constexpr (bf16) {
+        const uint32_t w = bf162(x, y);
+        rest = bf162(x - bf16_to_float(static_cast<uint16_t>(w)),
+                     y - bf16_to_float(static_cast<uint16_t>(w >> 16)));
+        return w;
+    } else {
+        const uint32_t w = half2(x, y);
+        rest = half2(x - half_to_float(static_cast<uint16_t>(w)),
+                     y - half_to_float(static_cast<uint16_t>(w >> 16)));
+        return w;
+    }
+}
+
+#include "ggml/cuda/attention_convert.inl"
+
+struct alignas(8) Pair {
+    float x, y;
+};
+
+template <CacheKind kind, int dim, int row_groups>
+struct TileAttention {
+    using Shape = TileShape<kind, dim, row_groups>;
+    static constexpr bool bf16 = kind == CacheKind::bf16;
+    static constexpr int score_tiles = Shape::keys_per_warp / 8, value_tiles = Shape::cols_per_warp / 8;
+    static constexpr int query_words = Shape::queries_in_registers ? Shape::steps : 1;
+
+    const AttentionArgs& a;
+    const QueryTile tile;
+    const int64_t index;
+    const int kv_head, row_group, sharer;
+    std::byte *queries, *weights, *stages, *ready;
+    float* most_of;  // each row's largest score, a number of each sharer
+
+    int lowest, last;            // positions that the block's rows attend to
+    int common_from, common_to;  // positions that all of them attend to
+    // The lane's rows: lane / 4 and that plus 8 of the row group.
+    int row[2], token[2], head[2], from[2], to[2];
+    float factor[2];  // from a product of scaled queries to a score in base 2 (or to the soft cap's argument)
+    uint32_t query[query_words][2][4];
+    float sums[value_tiles + 1][4];  // the last: of the weights alone
+    float most[2];
+    Softmax total[2];
+    int pages[Shape::keys / 32];  // of the positions lane, lane + 32, .. of the tile to be fetched next
+
+    __device__ TileAttention(const AttentionArgs& args, const QueryTile& t, int64_t i)
+        : a(args),
+          tile(t),
+          index(i),
+          kv_head(block_y()),
+          row_group(warp_index() / Shape::sharers),
+          sharer(warp_index() % Shape::sharers) {
+        std::byte* p = shared_memory();
+        queries = p;
+        weights = p += Shape::query_bytes;
+        most_of = reinterpret_cast<float*>(p += Shape::weight_bytes);
+        ready = p += Shape::most_bytes;
+        stages = kind == CacheKind::converted ? p + 2 * Shape::tile_bytes : p;
+    }
+
+    // ---- which rows and positions ------------------------------------------------------------------------
+    __device__ int first_attended(int position) const {
+        return a.p.window > 0 && position >= a.p.window ? position - a.p.window + 1 : 0;
+    }
+    __device__ void place_rows() {
+        const int position = *a.positions.template row<int32_t>(tile.first);
+        const int end = tile.row + Shape::rows < tile.rows ? tile.row + Shape::rows : tile.rows;
+        const int64_t limit = int64_t{a.page_table.cols} << a.page_shift;
+        common_to = position + tile.row / a.group;
+        last = position + (end - 1) / a.group;
+        last = last < limit ? last : static_cast<int>(limit) - 1;
+        lowest = first_attended(common_to);
+        common_from = first_attended(last);
+        for (int i = 0; i < 2; ++i) {
+            row[i] = tile.row + row_group * 16 + lane() / 4 + 8 * i;
+            const int r = row[i] < tile.rows ? row[i] : tile.row;
+            token[i] = tile.first + r / a.group;
+            head[i] = kv_head * a.group + r % a.group;
+            from[i] = first_attended(position + r / a.group);
+            to[i] = position + r / a.group < last ? position + r / a.group : last;
+        }
+    }
+    __device__ bool on(int i) const { return row[i] < tile.rows; }
+
+    // ---- queries: scaled by a power of two each, as two parts whose sum has twice the bits
+    // -----------------
+    __device__ float query_value(int i, int col) const {
+        return on(i) && col < a.p.head_dim ? a.q.row(token[i])[head[i] * a.p.head_dim + col] : 0;
+    }
+    __device__ void load_queries() {
+        float scale[2];
+        for (int i = 0; i < 2; ++i) {
+            float largest = 0;
+            for (int col = lane() % 4; col < a.p.head_dim; col += 4) {
+                const float v = fabsf(query_value(i, col));
+                largest = v > largest ? v : largest;
+            }
+            for (int m = 1; m < 4; m *= 2) {
+                const float other = shuffle_xor(largest, m);
+                largest = other > largest ? other : largest;
+            }
+            const int exponent = largest > 0x1p-80f && largest < 0x1p80f ? ilogbf(largest) : 8;
+            scale[i] = ldexpf(1, 8 - exponent);
+            const float unscaled = a.p.scale * ldexpf(1, exponent - 8);
+            factor[i] = a.p.softcap > 0 ? unscaled / a.p.softcap : unscaled * log2e;
+        }
+#pragma unroll
+        for (int s = 0; s < Shape::steps; ++s) {
+            Words4 part[2];
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                const int i = w % 2, col = s * 16 + w / 2 * 8 + lane() % 4 * 2;
+                part[0].w[w] = rounded_pair<bf16>(query_value(i, col) * scale[i],
+                                                  query_value(i, col + 1) * scale[i], part[1].w[w]);
+            }
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                if constexpr (Shape::queries_in_registers) {
+#pragma unroll
+                    for (int w = 0; w < 4; ++w) query[s][half][w] = part[half].w[w];
+                } else if (sharer == 0) {
+                    *query_at(s, half) = part[half];
+                }
+        }
+    }
+    __device__ Words4* query_at(int step, int half) const {
+        return reinterpret_cast<Words4*>(queries) + ((row_group * Shape::steps + step) * 2 + half) * 32 +
+               lane();
+    }
+
+    // ---- fetching ----------------------------------------------------------------------------------------
+    __device__ void look_up(int t) {
+#pragma unroll
+        for (int i = 0; i < Shape::keys / 32; ++i) {
+            const int64_t position = int64_t{t} * Shape::keys + i * 32 + lane();
+            const int32_t* const table = a.page_table.template row<int32_t>(tile.sequence);
+            pages[i] = position <= last ? table[position >> a.page_shift] : -1;
+        }
+    }
+    __device__ int64_t cache_row(int page, int64_t position) const {
+        const int64_t first = (int64_t{page < 0 ? 0 : page} * a.p.n_kv_heads + kv_head) << a.page_shift;
+        return first + (position & ((int64_t{1} << a.page_shift) - 1));
+    }
+    // Rows as they are, 16 bytes a thread; positions without a page become zeros, so that a weight of zero
+    // does not meet an infinity.
+    __device__ void fetch_rows(int t, std::byte* to_k) {
+        constexpr int chunks = dim / 8, rows_at_once = 128 / chunks;
+        const int chunk = thread_index() % chunks, first = thread_index() / chunks;
+        std::byte* const to_v = to_k + Shape::tile_bytes;
+#pragma unroll
+        for (int r = 0; r < Shape::keys; r += rows_at_once) {
+            const int page = shuffle(pages[r / 32], (first + r) % 32), at = (first + r) * Shape::stride;
+            const int64_t from_row = cache_row(page, int64_t{t} * Shape::keys + first + r);
+            if (chunk * 8 < a.p.head_dim)
+                copy_async16(to_k + at + chunk * 16, a.k_cache.template row<std::byte>(from_row) + chunk * 16,
+                             page >= 0);
+            if (chunk * 8 < a.p.v_head_dim)
+                copy_async16(to_v + at + chunk * 16, a.v_cache.template row<std::byte>(from_row) + chunk * 16,
+                             page >= 0);
+        }
+    }
+    // Whole runs of rows that lie in one page, byte by byte as they are.
+    __device__ void fetch_raw(int t, std::byte* to_k) {
+        const int page_rows = 1 << a.page_shift, run = page_rows < Shape::keys ? page_rows : Shape::keys;
+        std::byte* const to_v = to_k + Shape::raw_bytes(a.k_cache.stride);
+        for (int r = 0; r < Shape::keys; r += run) {
+            const int page = shuffle(pages[Shape::keys == 32 || r < 32 ? 0 : 1 % (Shape::keys / 32)], r % 32);
+            const int64_t from_row = cache_row(page, int64_t{t} * Shape::keys + r);
+            const auto copy = [&](const View& cache, std::byte* to) {
+                const auto bytes = static_cast<int>(run * cache.stride);
+                for (int b = thread_index() * 16; b < bytes; b += 128 * 16)
+                    copy_async16(to + r * cache.stride + b, cache.row<std::byte>(from_row) + b, page >= 0);
+            };
+            copy(a.k_cache, to_k);
+            copy(a.v_cache, to_v);
+        }
+    }
+    __device__ std::byte* stage(int i) const {
+        return stages + i * Shape::stage_bytes(a.k_cache.stride, a.v_cache.stride);
+    }
+    __device__ void fetch(int t, int to_stage) {
+        if constexpr (kind == CacheKind::converted)
+            fetch_raw(t, stage(to_stage));
+        else
+            fetch_rows(t, stage(to_stage));
+        copy_commit();
+    }
+    // Columns beyond the head's stay zero for the whole kernel.
+    __device__ void clear_padding() {
+        const int n = kind == CacheKind::converted ? 1 : a.stages;
+        for (int s = 0; s < n; ++s)
+            for (int half = 0; half < 2; ++half) {
+                const int used = half ? a.p.v_head_dim : a.p.head_dim;
+                std::byte* const tile_at = ready + s * 2 * Shape::tile_bytes + half * Shape::tile_bytes;
+                for (int i = thread_index(); i < Shape::keys * (dim - used) / 8; i += 128) {
+                    const int per_row = (dim - used) / 8;
+                    *reinterpret_cast<Words4*>(tile_at + i / per_row * Shape::stride + 2 * used +
+                                               i % per_row * 16) = Words4{};
+                }
+            }
+    }
+
+    // ---- one tile
+    // ------------------------------------------------------------------------------------------
+    __device__ static void multiply(float (&d)[4], const uint32_t (&x)[4], uint32_t b0, uint32_t b1) {
+        const uint32_t b[2] = {b0, b1};
+        if constexpr (bf16)
+            mma_bf16(d, x, b);
+        else
+            mma_f16(d, x, b);
+    }
+    __device__ void score(const std::byte* k, float (&s)[score_tiles][4]) const {
+#pragma unroll
+        for (int j = 0; j < score_tiles; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) s[j][i] = 0;
+#pragma unroll
+        for (int kk = 0; kk < dim / 32; ++kk) {
+            uint32_t x[2][2][4];
+#pragma unroll
+            for (int step = 0; step < 2; ++step)
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    if constexpr (Shape::queries_in_registers) {
+#pragma unroll
+                        for (int w = 0; w < 4; ++w) x[step][half][w] = query[2 * kk + step][half][w];
+                    } else {
+                        const Words4 words = *query_at(2 * kk + step, half);
+#pragma unroll
+                        for (int w = 0; w < 4; ++w) x[step][half][w] = words.w[w];
+                    }
+#pragma unroll
+            for (int j = 0; j < score_tiles; ++j) {
+                uint32_t b[4];
+                load_matrix4(b, k + (sharer * Shape::keys_per_warp + j * 8 + lane() % 8) * Shape::stride +
+                                    kk * 64 + lane() / 8 * 16);
+#pragma unroll
+                for (int step = 0; step < 2; ++step)
+#pragma unroll
+                    for (int half = 0; half < 2; ++half)
+                        multiply(s[j], x[step][half], b[2 * step], b[2 * step + 1]);
+            }
+        }
+    }
+    // Scores in base 2, soft-capped and masked; their largest per row joins `most`.
+    __device__ void finish_scores(int t, float (&s)[score_tiles][4], float (&largest)[2]) const {
+        const int first = t * Shape::keys + sharer * Shape::keys_per_warp + lane() % 4 * 2;
+        const bool edge = t * Shape::keys < common_from || (t + 1) * Shape::keys - 1 > common_to;
+        largest[0] = largest[1] = -INFINITY;
+#pragma unroll
+        for (int j = 0; j < score_tiles; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                float x = s[j][i] * factor[i / 2];
+                if (a.p.softcap > 0) x = tanhf(x) * (a.p.softcap * log2e);
+                const int position = first + j * 8 + i % 2;
+                if (edge && (position < from[i / 2] || position > to[i / 2])) x = -INFINITY;
+                s[j][i] = x;
+                largest[i / 2] = x > largest[i / 2] ? x : largest[i / 2];
+            }
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+#pragma unroll
+            for (int m = 1; m < 4; m *= 2) {
+                const float other = shuffle_xor(largest[i], m);
+                largest[i] = other > largest[i] ? other : largest[i];
+            }
+    }
+    // The largest scores of the row group's other warps too.
+    __device__ void share_largest(float (&largest)[2]) const {
+        if (lane() % 4 == 0)
+            for (int i = 0; i < 2; ++i) most_of[warp_index() * 16 + lane() / 4 + 8 * i] = largest[i];
+        sync_block();
+        for (int w = 0; w < Shape::sharers; ++w)
+            for (int i = 0; i < 2; ++i) {
+                const float other = most_of[(row_group * Shape::sharers + w) * 16 + lane() / 4 + 8 * i];
+                largest[i] = other > largest[i] ? other : largest[i];
+            }
+    }
+    __device__ Words2* weight_at(int step, int part, int half) const {
+        return reinterpret_cast<Words2*>(weights) +
+               (((row_group * Shape::key_steps + step) * Shape::weight_parts + part) * 32 + lane()) * 2 +
+               half;
+    }
+    // Weights as fragments: of the warp's own scores, or of all its row group's through shared memory.
+    using Weights = uint32_t[Shape::key_steps][Shape::weight_parts][4];
+    __device__ void weigh(const float (&s)[score_tiles][4], const float (&reference)[2], Weights& w) const {
+#pragma unroll
+        for (int j = 0; j < score_tiles; ++j) {
+            const int tile_of = sharer * score_tiles + j;
+            Words2 part[2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                part[0].w[i] = rounded_pair<bf16>(exp2f(s[j][2 * i] - reference[i]),
+                                                  exp2f(s[j][2 * i + 1] - reference[i]), part[1].w[i]);
+#pragma unroll
+            for (int p = 0; p < Shape::weight_parts; ++p)
+                if constexpr (Shape::sharers == 1) {
+                    w[j / 2][p][j % 2 * 2] = part[p].w[0];
+                    w[j / 2][p][j % 2 * 2 + 1] = part[p].w[1];
+                } else {
+                    *weight_at(tile_of / 2, p, tile_of % 2) = part[p];
+                }
+        }
+        if constexpr (Shape::sharers > 1) {
+            sync_block();
+#pragma unroll
+            for (int step = 0; step < Shape::key_steps; ++step)
+#pragma unroll
+                for (int p = 0; p < Shape::weight_parts; ++p) {
+                    const Words4 words = *reinterpret_cast<const Words4*>(weight_at(step, p, 0));
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) w[step][p][i] = words.w[i];
+                }
+        }
+    }
+    __device__ void add_values(const std::byte* v, const Weights& w) {
+        constexpr uint32_t ones = bf16 ? 0x3f803f80 : 0x3c003c00;
+#pragma unroll
+        for (int step = 0; step < Shape::key_steps; ++step) {
+#pragma unroll
+            for (int p = 0; p < Shape::weight_parts; ++p) multiply(sums[value_tiles], w[step][p], ones, ones);
+#pragma unroll
+            for (int n = 0; n < value_tiles; n += 2) {
+                uint32_t b[4];
+                load_matrix4_transposed(b, v + (step * 16 + lane() % 16) * Shape::stride +
+                                               (sharer * Shape::cols_per_warp + n * 8 + lane() / 16 * 8) * 2);
+#pragma unroll
+                for (int p = 0; p < Shape::weight_parts; ++p) {
+                    multiply(sums[n], w[step][p], b[0], b[1]);
+                    multiply(sums[n + 1], w[step][p], b[2], b[3]);
+                }
+            }
+        }
+    }
+    __device__ void add_tile(int t, const std::byte* k) {
+        // Warps without rows have nothing to add, but meet the others at their barriers.
+        if (Shape::sharers == 1 && tile.row + row_group * 16 >= tile.rows) return;
+        float s[score_tiles][4], largest[2], reference[2];
+        score(k, s);
+        finish_scores(t, s, largest);
+        if constexpr (Shape::sharers > 1) share_largest(largest);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const float before = most[i];
+            most[i] = largest[i] > before ? largest[i] : before;
+            reference[i] = most[i] == -INFINITY ? 0 : most[i];
+            const float shrink = exp2f(before - reference[i]);
+#pragma unroll
+            for (int n = 0; n <= value_tiles; ++n) {
+                sums[n][2 * i] *= shrink;
+                sums[n][2 * i + 1] *= shrink;
+            }
+        }
+        Weights w;
+        weigh(s, reference, w);
+        add_values(k + Shape::tile_bytes, w);
+    }
+
+    // ---- splits and the result
+    // -----------------------------------------------------------------------------
+    __device__ void begin_split() {
+#pragma unroll
+        for (int n = 0; n <= value_tiles; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums[n][i] = 0;
+        most[0] = most[1] = -INFINITY;
+    }
+    // Calls fn(i, column, pair of sums) for the lane's values of row i that exist.
+    template <class Fn>
+    __device__ void for_values(const Fn& fn) {
+#pragma unroll
+        for (int n = 0; n < value_tiles; ++n) {
+            const int col = sharer * Shape::cols_per_warp + n * 8;
+            if (col >= a.p.v_head_dim) continue;
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                if (on(i)) fn(i, col + lane() % 4 * 2, &sums[n][2 * i]);
+        }
+    }
+    __device__ void record_split(int split) {
+        int64_t record[2];
+        for (int i = 0; i < 2; ++i) {
+            record[i] = record_of(a, tile, index, Shape::rows, row[i] - tile.row, kv_head) + split;
+            if (sharer == 0 && lane() % 4 == 0 && on(i)) {
+                a.partial_sums[2 * record[i]] = most[i];
+                a.partial_sums[2 * record[i] + 1] = sums[value_tiles][2 * i];
+            }
+        }
+        for_values([&](int i, int col, const float* v) {
+            *reinterpret_cast<Pair*>(a.partial + record[i] * a.p.v_head_dim + col) = {v[0], v[1]};
+        });
+    }
+    __device__ void join_split(bool first_split, bool last_split) {
+        Join j[2];
+        float scale[2];
+        for (int i = 0; i < 2; ++i) {
+            j[i] = join(total[i], {most[i], sums[value_tiles][2 * i]});
+            scale[i] = last_split ? normaliser(total[i], a.sinks, head[i]) : 1;
+        }
+        for_values([&](int i, int col, const float* v) {
+            float* const to_values = a.out.row(token[i]) + head[i] * a.p.v_head_dim + col;
+            auto& out = *reinterpret_cast<Pair*>(to_values);
+            const Pair before = first_split ? Pair{0, 0} : out;
+            out = {joined(before.x, v[0], j[i]) * scale[i], joined(before.y, v[1], j[i]) * scale[i]};
+        });
+    }
+    __device__ int next(int t) const {
+        ++t;
+        return t % Shape::tiles_per_split ? t : t + (a.walkers - 1) * Shape::tiles_per_split;
+    }
+    __device__ void run() {
+        place_rows();
+        const int start = lowest / Shape::keys, end = last / Shape::keys;
+        int t = (lowest / split_positions + block_z()) * Shape::tiles_per_split;
+        t = t < start ? start : t;
+        begin_split();
+        if (last < lowest || t > end) {
+            if (!a.partial) join_split(true, true);
+            return;
+        }
+        int current = 0;
+        look_up(t);
+        fetch(t, 0);
+        int following = next(t);
+        look_up(following);
+        clear_padding();
+        load_queries();
+        for (bool first_split = true;; t = following, following = next(t)) {
+            const bool more = following <= end;
+            if (a.stages == 2) {
+                if (more) {
+                    fetch(following, current ^ 1);
+                    look_up(next(following));
+                    copy_wait<1>();
+                } else {
+                    copy_wait<0>();
+                }
+            } else {
+                copy_wait<0>();
+            }
+            sync_block();
+            const std::byte* k = stage(current);
+            if constexpr (kind == CacheKind::converted) {
+                convert_tile<Shape, dim>(a, stage(current), ready, last + 1 - t * Shape::keys);
+                sync_block();
+                k = ready;
+            }
+            add_tile(t, k);
+            if (!more || following / Shape::tiles_per_split != t / Shape::tiles_per_split) {
+                if (a.partial)
+                    record_split(t / Shape::tiles_per_split);
+                else
+                    join_split(first_split, !more);
+                first_split = false;
+                begin_split();
+            }
+            if (!more) break;
+            sync_block();
+            if (a.stages == 2) {
+                current ^= 1;
+            } else {
+                fetch(following, 0);
+                look_up(next(following));
+            }
+        }
+    }
+};
+
+// Block x: tiles of query rows, as many as there are blocks apart; y: the kv head; z: every walkers-th split.
+template <CacheKind kind, int dim, int row_groups>
+__global__ void __launch_bounds__(128) tile_kernel(AttentionArgs a) {
+    using Attention = TileAttention<kind, dim, row_groups>;
+    QueryTile tile;
+    for (int64_t i = block_x(); find_tile(a, i, Attention::Shape::rows, tile); i += grid_x()) {
+        Attention(a, tile, i).run();
+        sync_block();
+    }
+}
