@@ -205,7 +205,7 @@ struct TileAttention {
         const int page_rows = 1 << a.page_shift, run = page_rows < Shape::keys ? page_rows : Shape::keys;
         std::byte* const to_v = to_k + Shape::raw_bytes(a.k_cache.stride);
         for (int r = 0; r < Shape::keys; r += run) {
-            const int page = shuffle(pages[Shape::keys == 32 || r < 32 ? 0 : 1 % (Shape::keys / 32)], r % 32);
+            const int page = shuffle(r < 32 ? pages[0] : pages[Shape::keys / 32 - 1], r % 32);
             const int64_t from_row = cache_row(page, int64_t{t} * Shape::keys + r);
             const auto copy = [&](const View& cache, std::byte* to) {
                 const auto bytes = static_cast<int>(run * cache.stride);
@@ -508,9 +508,15 @@ struct TileAttention {
     }
 };
 
+// Blocks that a multiprocessor holds: what registers are dealt out for.
+template <int dim, int row_groups>
+constexpr int blocks_at_once = dim == 64                       ? (row_groups == 1 ? 4 : 3)
+                               : dim == 128 && row_groups == 1 ? 3
+                                                               : 2;
+
 // Block x: tiles of query rows, as many as there are blocks apart; y: the kv head; z: every walkers-th split.
 template <CacheKind kind, int dim, int row_groups>
-__global__ void __launch_bounds__(128) tile_kernel(AttentionArgs a) {
+__global__ void __launch_bounds__(128, blocks_at_once<dim, row_groups>) tile_kernel(AttentionArgs a) {
     using Attention = TileAttention<kind, dim, row_groups>;
     QueryTile tile;
     for (int64_t i = block_x(); find_tile(a, i, Attention::Shape::rows, tile); i += grid_x()) {
