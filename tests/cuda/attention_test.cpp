@@ -1,0 +1,272 @@
+// Attention on the GPU in long contexts and mixed batches: against the reference, and row by row.
+// What no sequence owns in the cache is filled with bytes that are NaNs of every type.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "ggml/base/cat.h"
+#include "ggml/cuda/cuda_backend.h"
+#include "ggml/ops/ops.h"
+#include "ggml/ops/reference_backend.h"
+#include "ggml/program/runner.h"
+#include "tests/nmse.h"
+
+using namespace nibble;
+
+namespace {
+
+// The tokens that a sequence has in the step, behind `context` earlier ones.
+struct Part {
+    int32_t context, tokens;
+};
+
+struct Problem {
+    std::string label;
+    AttentionParams p;
+    Type k_type = Type::f16, v_type = Type::f16;
+    std::vector<Part> parts;
+    bool sinks = false;
+    float q_scale = 2;
+    int64_t spare_pages = 1;  // columns of the page table beyond the longest context
+};
+
+// The operands of a problem; pages are dealt out in an order that is not that of positions.
+struct Data {
+    std::vector<float> q, sinks;
+    std::vector<int32_t> seq_rows, positions, table;
+    std::vector<std::byte> k, v;
+    int64_t max_pages = 0, pages = 0;
+
+    explicit Data(const Problem& c) {
+        std::mt19937 random(20261121);
+        std::normal_distribution<float> normal(0, 1);
+        std::vector<int32_t> order;
+        for (const Part& s : c.parts) {
+            const int64_t n = (s.context + s.tokens + c.p.page_size - 1) / c.p.page_size;
+            max_pages = std::max(max_pages, n + c.spare_pages);
+            pages += n;
+        }
+        pages += 3;
+        for (int64_t i = 0; i < pages; ++i) order.push_back(static_cast<int32_t>(i));
+        std::shuffle(order.begin(), order.end(), random);
+        k.assign(bytes(c, c.k_type, c.p.head_dim), std::byte{0xff});
+        v.assign(bytes(c, c.v_type, c.p.v_head_dim), std::byte{0xff});
+        for (const Part& s : c.parts) {
+            seq_rows.insert(seq_rows.end(), {static_cast<int32_t>(positions.size()), s.tokens});
+            for (int32_t i = 0; i < s.tokens; ++i) positions.push_back(s.context + i);
+            table.resize(table.size() + static_cast<size_t>(max_pages), -1);
+            int32_t* const row = table.data() + table.size() - max_pages;
+            const int32_t lowest = c.p.window ? std::max(0, s.context - c.p.window + 1) : 0;
+            for (int32_t at = 0; at < s.context + s.tokens; ++at) {
+                int32_t& page = row[at / c.p.page_size];
+                if (at / c.p.page_size < lowest / c.p.page_size) continue;  // given back
+                if (page < 0) {
+                    page = order.back();
+                    order.pop_back();
+                }
+                for (int32_t h = 0; h < c.p.n_kv_heads; ++h) {
+                    const int64_t at_row =
+                        (int64_t{page} * c.p.n_kv_heads + h) * c.p.page_size + at % c.p.page_size;
+                    write_row(k, c.k_type, at_row, c.p.head_dim, [&] { return normal(random); });
+                    write_row(v, c.v_type, at_row, c.p.v_head_dim, [&] { return normal(random); });
+                }
+            }
+        }
+        q.resize(positions.size() * static_cast<size_t>(c.p.n_heads * c.p.head_dim));
+        for (float& x : q) x = c.q_scale * normal(random);
+        sinks.resize(static_cast<size_t>(c.p.n_heads));
+        for (float& x : sinks) x = normal(random);
+    }
+    int64_t tokens() const { return static_cast<int64_t>(positions.size()); }
+
+  private:
+    size_t bytes(const Problem& c, Type type, int32_t dim) const {
+        return static_cast<size_t>(pages * c.p.n_kv_heads * c.p.page_size * *row_bytes(type, dim));
+    }
+    template <class Draw>
+    static void write_row(std::vector<std::byte>& to, Type type, int64_t row, int32_t dim, const Draw& draw) {
+        std::vector<float> values(static_cast<size_t>(dim));
+        for (float& x : values) x = draw();
+        info(type).encode(values.data(), to.data() + row * static_cast<int64_t>(*row_bytes(type, dim)),
+                          values.size());
+    }
+};
+
+// One op on one backend, for any selection of the problem's tokens.
+struct Subject {
+    const Problem& c;
+    const Data& data;
+    Buffer k, v, sinks;
+    std::unique_ptr<Runner> runner;
+
+    Subject(const Problem& problem, const Data& d, Backend& backend) : c(problem), data(d) {
+        const auto put = [&](std::span<const std::byte> bytes) {
+            auto b = backend.allocate(bytes.size(), "a test");
+            REQUIRE(b);
+            REQUIRE(backend.upload(b->data.get(), bytes));
+            return *b;
+        };
+        k = put(data.k);
+        v = put(data.v);
+        sinks = put(std::as_bytes(std::span(data.sinks)));
+        const auto cache = [&](const Buffer& b, Type type, int32_t dim) {
+            return Tensor{b.data.get(), data.pages * c.p.n_kv_heads * c.p.page_size,
+                          dim,          static_cast<int64_t>(*row_bytes(type, dim)),
+                          type,         Layout::rows};
+        };
+        const auto sequences = static_cast<int64_t>(c.parts.size());
+        Builder b({data.tokens(), data.tokens(), sequences});
+        const Ref q = b.input("q", Type::f32, RowDim::tokens, int64_t{c.p.n_heads} * c.p.head_dim);
+        const AttentionBatch batch{b.input("seq_rows", Type::i32, RowDim::sequences, 2),
+                                   b.input("positions", Type::i32, RowDim::tokens, 1),
+                                   b.input("page_table", Type::i32, RowDim::sequences, data.max_pages)};
+        const Tensor sink_row{sinks.data.get(),         1,         c.p.n_heads,
+                              int64_t{c.p.n_heads} * 4, Type::f32, Layout::rows};
+        const Ref out = attention(b, q, b.cache(cache(k, c.k_type, c.p.head_dim), "k"),
+                                  b.cache(cache(v, c.v_type, c.p.v_head_dim), "v"), batch, c.p,
+                                  c.sinks ? b.weight(sink_row, "sinks") : Ref{});
+        b.mark_output(out, "out");
+        Backend* const list[] = {&backend};
+        auto program = compile(std::move(b), {}, list);
+        REQUIRE(program);
+        auto created = Runner::create(std::move(*program), list);
+        REQUIRE(created);
+        runner = std::make_unique<Runner>(std::move(*created));
+    }
+
+    // All tokens, or `count` of a sequence's from its i-th.
+    std::vector<float> run() {
+        return run(data.seq_rows, 0, data.tokens(), 0, static_cast<int64_t>(c.parts.size()));
+    }
+    std::vector<float> run(size_t sequence, int32_t i, int32_t count) {
+        const int32_t rows[] = {0, count};
+        return run(rows, data.seq_rows[2 * sequence] + i, count, static_cast<int64_t>(sequence), 1);
+    }
+    // Where the values of a sequence's i-th token begin.
+    size_t at(size_t sequence, int32_t i) const {
+        return static_cast<size_t>((data.seq_rows[2 * sequence] + i) * c.p.n_heads * c.p.v_head_dim);
+    }
+
+  private:
+    std::vector<float> run(std::span<const int32_t> seq_rows, int64_t first, int64_t tokens, int64_t sequence,
+                           int64_t sequences) {
+        const auto copy = [&](std::span<const int32_t> from, std::string_view name) {
+            std::copy(from.begin(), from.end(), runner->input(name).begin());
+        };
+        copy(seq_rows, "seq_rows");
+        copy(std::span(data.positions).subspan(static_cast<size_t>(first), static_cast<size_t>(tokens)),
+             "positions");
+        copy(std::span(data.table)
+                 .subspan(static_cast<size_t>(sequence * data.max_pages),
+                          static_cast<size_t>(sequences * data.max_pages)),
+             "page_table");
+        const auto width = static_cast<size_t>(c.p.n_heads * c.p.head_dim);
+        const auto part = std::span(data.q).subspan(static_cast<size_t>(first) * width,
+                                                    static_cast<size_t>(tokens) * width);
+        std::copy(part.begin(), part.end(), runner->input<float>("q").begin());
+        REQUIRE(runner->run({tokens, tokens, sequences}, nullptr));
+        const auto out = runner->output("out");
+        REQUIRE(out);
+        const auto n = static_cast<size_t>(tokens * c.p.n_heads * c.p.v_head_dim);
+        return {out->begin(), out->begin() + static_cast<std::ptrdiff_t>(n)};
+    }
+};
+
+AttentionParams heads(int32_t n, int32_t kv, int32_t dim, int32_t v_dim, int32_t window = 0,
+                      int32_t page = 32, float softcap = 0) {
+    return {n, kv, dim, v_dim, page, window, 1 / std::sqrt(static_cast<float>(dim)), softcap};
+}
+
+std::vector<Problem> problems() {
+    const Type f16 = Type::f16;
+    std::vector<Problem> list;
+    const auto add = [&](AttentionParams p, Type k, Type v, std::vector<Part> parts, bool sinks = false) {
+        std::string label =
+            cat(info(k).name, "/", info(v).name, " heads ", p.n_heads, "/", p.n_kv_heads, " of ", p.head_dim,
+                "/", p.v_head_dim, " window ", p.window, " pages of ", p.page_size, ":");
+        for (const Part& s : parts) label += cat(" ", s.tokens, " after ", s.context);
+        list.push_back({std::move(label), p, k, v, std::move(parts), sinks});
+    };
+    // One long context, several, and rows of few and many tokens side by side.
+    for (const Type t : {f16, Type::bf16, Type::q8_0, Type::q4_0}) {
+        add(heads(4, 1, 64, 64), t, t, {{1500, 1}});
+        add(heads(4, 2, 128, 128, 0, 16), t, t, {{700, 1}, {3, 1}, {255, 1}, {256, 1}}, true);
+        add(heads(8, 2, 64, 64, 300, 64), t, t, {{600, 1}, {10, 30}, {511, 6}, {900, 4}});
+        add(heads(2, 1, 192, 128, 0, 8), t, t, {{270, 20}});
+        add(heads(2, 2, 256, 256), t, t, {{300, 3}, {0, 40}}, true);
+    }
+    add(heads(5, 1, 96, 96), f16, f16, {{500, 9}, {0, 1}, {30, 2}});
+    add(heads(20, 1, 64, 64), f16, f16, {{300, 1}, {40, 1}});
+    add(heads(20, 1, 64, 64), f16, f16, {{300, 1}, {40, 5}});
+    add(heads(2, 1, 112, 112, 40, 128), f16, f16, {{513, 1}, {20, 70}});
+    add(heads(2, 1, 16, 48), f16, f16, {{257, 1}, {20, 33}});
+    add(heads(4, 1, 80, 80, 0, 32, 20), f16, f16, {{513, 2}, {20, 17}});
+    add(heads(4, 1, 64, 128), Type::q8_0, Type::q4_0, {{400, 2}, {20, 17}});
+    add(heads(4, 1, 128, 64), f16, Type::q8_0, {{400, 2}, {20, 17}});
+    add(heads(2, 1, 64, 64), Type::f32, Type::q8_0, {{300, 2}, {20, 7}});
+    add(heads(2, 1, 40, 24, 7, 12), f16, f16, {{300, 2}, {20, 7}});
+    add(heads(2, 1, 64, 64, 0, 4), f16, f16, {{300, 2}, {20, 7}});
+    list.back().spare_pages = 5000;
+    return list;
+}
+
+}  // namespace
+
+TEST_CASE("attention on the GPU equals the reference in long contexts and mixed batches") {
+    auto backend = CudaBackend::create();
+    REQUIRE(backend);
+    ReferenceBackend reference;
+    for (const Problem& c : problems()) {
+        INFO(c.label);
+        const Data data(c);
+        const auto expected = Subject(c, data, reference).run(), actual = Subject(c, data, **backend).run();
+        const double error = nmse(expected, actual);
+        CHECK_MESSAGE(error <= 1e-6, "error " << error);
+    }
+}
+
+TEST_CASE("a row of attention on the GPU does not depend on its company, to the last bit") {
+    auto backend = CudaBackend::create();
+    REQUIRE(backend);
+    for (const Problem& c : problems()) {
+        INFO(c.label);
+        const Data data(c);
+        Subject subject(c, data, **backend);
+        const auto all = subject.run();
+        const auto width = static_cast<size_t>(c.p.n_heads * c.p.v_head_dim);
+        for (size_t s = 0; s < c.parts.size(); ++s) {
+            // Token by token, and in pieces as a scheduler might cut them.
+            for (const int32_t piece : {1, 7}) {
+                bool same = true;
+                for (int32_t i = 0; i < c.parts[s].tokens; i += piece) {
+                    const int32_t n = std::min(piece, c.parts[s].tokens - i);
+                    const auto some = subject.run(s, i, n);
+                    same = same && std::memcmp(some.data(), all.data() + subject.at(s, i),
+                                               static_cast<size_t>(n) * width * sizeof(float)) == 0;
+                }
+                CHECK_MESSAGE(same, "sequence " << s << " in pieces of " << piece);
+            }
+        }
+    }
+}
+
+TEST_CASE("attention on the GPU takes queries and keys of any size") {
+    auto backend = CudaBackend::create();
+    REQUIRE(backend);
+    ReferenceBackend reference;
+    for (const float q_scale : {0.0f, 1e-6f, 300.0f, 1e6f})
+        for (const Type type : {Type::f16, Type::bf16}) {
+            Problem c{"", heads(4, 2, 64, 64), type, type, {{70, 3}}};
+            c.q_scale = q_scale;
+            if (q_scale > 1) c.p.scale /= q_scale;
+            const Data data(c);
+            const double error = nmse(Subject(c, data, reference).run(), Subject(c, data, **backend).run());
+            CHECK_MESSAGE(error <= 1e-6, "queries of " << q_scale << ": error " << error);
+        }
+}
