@@ -84,6 +84,8 @@ __global__ void __launch_bounds__(256) matmul_kernel(MatmulArgs a) {
     }
 }
 
+#include "ggml/cuda/gemm.inl"
+
 // f32 weights: a warp per weight row; block y is a row of x. For small matrices, such as routers.
 __global__ void f32_matmul_kernel(MatmulArgs a, int64_t stride) {
     const Segment& s = a.segment[0];
@@ -110,8 +112,19 @@ void launch_product(const Exec& e, const MatmulArgs& a) {
 }
 
 template <TileFormat f>
+void launch_gemm(const Exec& e, const MatmulArgs& a) {
+    using S = GemmShape<f>;
+    int64_t groups = 0;
+    for (int i = 0; i < a.segments; ++i) groups += blocks_for(a.segment[i].blocks, S::row_blocks);
+    const Dims dims{blocks_for(a.x.rows, S::columns), static_cast<int32_t>(groups), 1, 256, S::shared_bytes};
+    launch(gemm_kernel<format_code(f)>, dims, *e.stream, a);
+}
+
+template <TileFormat f>
 void launch_rows(const Exec& e, const MatmulArgs& a) {
     const int64_t rows = a.x.rows;
+    constexpr int64_t few = 32;
+    if (rows > few && GemmShape<f>::shared_bytes <= e.card->shared_per_block) return launch_gemm<f>(e, a);
     if (rows == 1 && arranged_bytes(1, a.x.cols) <= largest_alone) return launch_product<f, 1, true>(e, a);
     if (rows <= 8) return launch_product<f, 1, false>(e, a);
     if (rows <= 16) return launch_product<f, 2, false>(e, a);

@@ -15,6 +15,9 @@ struct Activations {
 
 constexpr int unit_bytes = 8;
 
+// Of sums: whole 16 bytes, for copies.
+__host__ __device__ constexpr int64_t padded_columns(int64_t columns) { return (columns + 3) / 4 * 4; }
+
 // Memory cut into its parts, with the columns of a step side by side (what a batch reads together), or each
 // column whole (`by_column`: what is gathered from here and there).
 __host__ __device__ inline Activations arranged(std::byte* memory, int64_t columns, int64_t k,
@@ -25,15 +28,15 @@ __host__ __device__ inline Activations arranged(std::byte* memory, int64_t colum
     x.step_stride = (by_column ? 1 : columns) * 4 * unit_bytes;
     x.col_stride = (by_column ? steps : 1) * 4 * unit_bytes;
     x.sums = reinterpret_cast<float*>(memory + steps * columns * 4 * unit_bytes);
-    x.sum_step_stride = by_column ? 1 : columns;
+    x.sum_step_stride = by_column ? 1 : padded_columns(columns);
     x.sum_col_stride = by_column ? steps : 1;
-    x.inverse = x.sums + steps * columns;
+    x.inverse = x.sums + steps * padded_columns(columns);
     return x;
 }
 
 constexpr size_t arranged_bytes(int64_t columns, int64_t k) {
     const int64_t steps = (k + 63) / 64 * 4;
-    return static_cast<size_t>(columns * (steps * (4 * unit_bytes + 4) + 4));
+    return static_cast<size_t>(columns * steps * 4 * unit_bytes + padded_columns(columns) * (steps + 1) * 4);
 }
 
 // The power of two that brings `most` to [2^14, 2^15); 1 for zero, infinities and NaNs.

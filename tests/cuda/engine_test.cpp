@@ -1,0 +1,77 @@
+// Whole models on the CUDA backend: the same text as the CPU's, with all layers there and with some.
+// The emulated card is slow, so few tokens are made.
+#include "src/engine/engine.h"
+
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+#include "ggml/base/cat.h"
+#include "ggml/cpu/cpu_backend.h"
+#include "ggml/cuda/cuda_backend.h"
+#include "tests/nmse.h"
+
+using namespace nibble;
+
+namespace {
+
+struct Logits {
+    std::vector<float> prompt, next;
+};
+
+// Logits of the last prompt token, and of one more token after it.
+Logits logits(const std::string& model, std::span<Backend* const> backends, int32_t gpu_layers,
+              MemoryForecast* forecast = nullptr) {
+    RunnerConfig config;
+    config.ctx = 64;
+    config.gpu_layers = gpu_layers;
+    auto file = TensorFile::open(cat(NIBBLE_SOURCE_DIR, "/", model));
+    REQUIRE(file);
+    auto runner = ModelRunner::load(std::move(*file), config, backends);
+    REQUIRE_MESSAGE(runner, runner.error().message());
+    if (forecast) *forecast = runner->memory();
+    const size_t groups = runner->spec().kv_groups.size();
+    const std::vector<int32_t> pages{0, 1};
+    Logits result;
+    const auto step = [&](std::vector<int32_t> tokens, int32_t first) {
+        Batch b;
+        const auto n = static_cast<int32_t>(tokens.size());
+        b.tokens = std::move(tokens);
+        for (int32_t i = 0; i < n; ++i) b.positions.push_back(first + i);
+        b.sequences = {{0, n}};
+        b.out_rows = {n - 1};
+        b.slots.assign(groups, b.positions);
+        b.pages.assign(groups, {pages});
+        auto out = runner->run(b);
+        REQUIRE_MESSAGE(out, out.error().message());
+        return std::vector<float>(out->begin(), out->end());
+    };
+    result.prompt = step({5, 17, 42, 7, 99, 3, 1, 250, 12}, 0);
+    for (int32_t i = 0; i < 3; ++i) result.next = step({11 + i}, 9 + i);  // the third is a replayed graph
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
+    auto cpu = CpuBackend::create({2, "", true});
+    auto gpu = CudaBackend::create();
+    REQUIRE(cpu);
+    REQUIRE(gpu);
+    Backend* const both[] = {cpu->get(), gpu->get()};
+    for (const char* model : {"models/fairytale-int8.gguf", "models/fairytale"}) {
+        INFO(model);
+        const Logits expected = logits(model, std::span(both, 1), 0);
+        MemoryForecast whole;
+        for (const int32_t layers : {-1, 2}) {
+            INFO("gpu layers " << layers);
+            MemoryForecast f;
+            const Logits actual = logits(model, both, layers, &f);
+            CHECK(f.gpu_layers == (layers < 0 ? f.n_layers : layers));
+            // int8 activations on one side, f16 on the other.
+            CHECK(nmse(expected.prompt, actual.prompt) < 1e-3);
+            CHECK(nmse(expected.next, actual.next) < 1e-3);
+        }
+    }
+    CHECK((*gpu)->graph_launches() > 0);
+}
