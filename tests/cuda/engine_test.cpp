@@ -46,8 +46,8 @@ Logits logits(const std::string& model, std::span<Backend* const> backends, int3
         REQUIRE_MESSAGE(out, out.error().message());
         return std::vector<float>(out->begin(), out->end());
     };
-    result.prompt = step({5, 17, 42, 7, 99, 3, 1, 250, 12}, 0);
-    for (int32_t i = 0; i < 3; ++i) result.next = step({11 + i}, 9 + i);  // the third is a replayed graph
+    result.prompt = step({5, 17, 42, 7}, 0);
+    for (int32_t i = 0; i < 3; ++i) result.next = step({11 + i}, 4 + i);  // the third is a replayed graph
     return result;
 }
 
@@ -62,7 +62,6 @@ TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
     for (const char* model : {"models/fairytale-int8.gguf", "models/fairytale"}) {
         INFO(model);
         const Logits expected = logits(model, std::span(both, 1), 0);
-        MemoryForecast whole;
         for (const int32_t layers : {-1, 2}) {
             INFO("gpu layers " << layers);
             MemoryForecast f;

@@ -1,4 +1,4 @@
-// Fibers on ucontext, one stack per thread of a block, kept for the next launch.
+// Fibers, one stack per thread of a block, kept for the next launch.
 // The sanitizer is told of every switch, so that it finds errors inside kernels.
 #include "ggml/cuda/emulation/block.h"
 
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <ucontext.h>
+#include "ggml/cuda/emulation/stack_switch.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define NIBBLE_ASAN_FIBERS 1
@@ -22,6 +22,31 @@
 #endif
 #ifdef NIBBLE_ASAN_FIBERS
 #include <sanitizer/common_interface_defs.h>
+#endif
+
+#if defined(__x86_64__)
+asm(R"(
+.text
+.globl nibble_switch_stack
+.type nibble_switch_stack, @function
+nibble_switch_stack:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+.size nibble_switch_stack, . - nibble_switch_stack
+)");
 #endif
 
 namespace nibble::cuda::emulation {
@@ -37,7 +62,7 @@ struct Copy {
 };
 
 struct Fiber {
-    ucontext_t context{};
+    StackSwitch context;
     std::unique_ptr<std::byte[]> stack;
     State state = State::ready;
     void* fake_stack = nullptr;
@@ -51,7 +76,7 @@ struct Machine {
     std::vector<std::unique_ptr<Fiber>> fibers;
     std::vector<Slot> slots[2];  // exchanges alternate, so that a fast lane does not overwrite
     std::vector<uint8_t> turn;   // of each thread
-    ucontext_t scheduler{};
+    StackSwitch scheduler;
     void* scheduler_fake = nullptr;
     const void* scheduler_stack = nullptr;
     size_t scheduler_size = 0;
@@ -88,7 +113,7 @@ void to_scheduler(State state) {
     Fiber& f = running();
     f.state = state;
     before_switch(state == State::ended ? nullptr : &f.fake_stack, m.scheduler_stack, m.scheduler_size);
-    ::swapcontext(&f.context, &m.scheduler);
+    StackSwitch::change(f.context, m.scheduler);
     after_switch(f.fake_stack, &m.scheduler_stack, &m.scheduler_size);
 }
 
@@ -103,11 +128,7 @@ void fiber_main() {
 
 void prepare(Fiber& f) {
     if (!f.stack) f.stack = std::make_unique<std::byte[]>(stack_bytes);
-    ::getcontext(&f.context);
-    f.context.uc_stack.ss_sp = f.stack.get();
-    f.context.uc_stack.ss_size = stack_bytes;
-    f.context.uc_link = nullptr;
-    ::makecontext(&f.context, fiber_main, 0);
+    f.context.begin(f.stack.get(), stack_bytes, fiber_main);
     f.state = State::ready;
 }
 
@@ -116,7 +137,7 @@ void resume(int thread) {
     m.place.thread = thread;
     Fiber& f = *m.fibers[static_cast<size_t>(thread)];
     before_switch(&m.scheduler_fake, f.stack.get(), stack_bytes);
-    ::swapcontext(&m.scheduler, &f.context);
+    StackSwitch::change(m.scheduler, f.context);
     after_switch(m.scheduler_fake, nullptr, nullptr);
 }
 
