@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ggml/base/thread_pool.h"
 #include "src/eval/bench.h"
 #include "tools/options.h"
 #include "tools/shape_options.h"
@@ -98,15 +99,14 @@ Result<int> BenchCommand::operator()() const {
     const auto start = std::chrono::steady_clock::now();
     ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config, pointers_to));
     const double load = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    ThreadPool pool(options.threads);
+    const std::string where = placement_text(runner.memory(), pointers_to);
     const MatmulCost matmuls = matmul_cost(runner.program());
     const Cost cost{static_cast<double>(matmuls.bytes),
                     static_cast<double>(runner.memory().kv_bytes_per_token), matmuls.multiply_adds};
-    double bandwidth = read_bandwidth(pool);
+    double bandwidth = read_bandwidth(runner.memory(), pointers_to);
     if (!json) {
         std::printf("%s\n%s\nload and pack %.2f s, weights %.1f MB, read bandwidth %.1f GB/s\n\n",
-                    name.c_str(), backends[0]->device().description.c_str(), load, cost.weight_bytes / 1e6,
-                    bandwidth / 1e9);
+                    name.c_str(), where.c_str(), load, cost.weight_bytes / 1e6, bandwidth / 1e9);
         std::printf("%-28s %9s    %-7s %9s %7s %8s %9s\n", "test", "tokens/s", "", "MB/token", "GB/s",
                     "of read", "GMAC/s");
     }
@@ -114,19 +114,22 @@ Result<int> BenchCommand::operator()() const {
     for (const BenchCase& c : list) {
         const BenchResult r = NIBBLE_TRY(run_bench(runner, c, repetitions));
         // Measured again beside every case, because other load comes and goes; the best counts.
-        bandwidth = std::max(bandwidth, read_bandwidth(pool));
+        bandwidth = std::max(bandwidth, read_bandwidth(runner.memory(), pointers_to));
         rows.push_back(to_json(r, cost, bandwidth));
         if (!json) print_row(rows.back());
     }
     if (!json) return exit_ok;
-    const nlohmann::json out = {{"model", name},
-                                {"device", backends[0]->device().description},
-                                {"threads", pool.size()},
-                                {"load_seconds", load},
-                                {"weight_bytes", cost.weight_bytes},
-                                {"kv_bytes_per_token", cost.kv_bytes},
-                                {"bandwidth_gbps", bandwidth / 1e9},
-                                {"results", rows}};
+    const nlohmann::json out = {
+        {"model", name},
+        {"device", where},
+        {"gpu_layers", runner.memory().gpu_layers},
+        {"n_layers", runner.memory().n_layers},
+        {"threads", options.threads ? options.threads : ThreadPool::default_threads()},
+        {"load_seconds", load},
+        {"weight_bytes", cost.weight_bytes},
+        {"kv_bytes_per_token", cost.kv_bytes},
+        {"bandwidth_gbps", bandwidth / 1e9},
+        {"results", rows}};
     std::printf("%s\n", out.dump(2).c_str());
     return exit_ok;
 }

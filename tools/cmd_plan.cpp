@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ggml/cpu/cpu_backend.h"
 #include "src/eval/bench.h"
 #include "tools/options.h"
 #include "tools/shape_options.h"
@@ -38,12 +37,16 @@ Result<int> PlanCommand::operator()() const {
     const auto backends = NIBBLE_TRY(options.backends());
     const auto list = pointers(backends);
     const MemoryForecast m = NIBBLE_TRY(forecast(config, list));
-    const DeviceFootprint& f = m.devices[0];
-    const DeviceInfo device = backends[0]->device();
-    ThreadPool pool(options.threads);
-    const double bandwidth = read_bandwidth(pool);
+    // Of the device that runs the last layers: the GPU where there is one.
+    const size_t d = m.gpu_layers > 0 ? 1 : 0;
+    const DeviceFootprint& f = m.devices[d];
+    const DeviceInfo device = backends[d]->device();
+    const double bandwidth = read_bandwidth(m, list);
+    const std::string where = placement_text(m, list);
 
-    nlohmann::json j = {{"device", device.description},
+    nlohmann::json j = {{"device", where},
+                        {"n_layers", m.n_layers},
+                        {"gpu_layers", m.gpu_layers},
                         {"ctx", m.ctx},
                         {"weights_bytes", f.weights},
                         {"packed_bytes", f.packed},
@@ -53,7 +56,8 @@ Result<int> PlanCommand::operator()() const {
                         {"available_bytes", device.free_bytes},
                         {"bandwidth_gbps", bandwidth / 1e9}};
     // Memory of its own that the process must have; weights read in place are the kernel's to drop.
-    const size_t fixed = f.packed + f.arena + f.inputs, need = fixed + f.cache;
+    const size_t fixed = (device.host_memory ? f.packed : f.weights) + f.arena + f.inputs,
+                 need = fixed + f.cache;
     j["fits"] = need <= device.free_bytes;
     const size_t left = device.free_bytes > fixed ? device.free_bytes - fixed : 0;
     const auto largest = static_cast<int64_t>(left / std::max<size_t>(m.kv_bytes_per_token, 1));
@@ -68,14 +72,14 @@ Result<int> PlanCommand::operator()() const {
         c.k_type = c.v_type = std::string_view(type) == "f16"    ? Type::f16
                               : std::string_view(type) == "int8" ? Type::q8_0
                                                                  : Type::q4_0;
-        if (const auto other = forecast(c, list)) types[type] = other->devices[0].cache;
+        if (const auto other = forecast(c, list)) types[type] = other->devices[d].cache;
     }
     j["kv_bytes_by_type"] = types;
     if (json) {
         std::printf("%s\n", j.dump(2).c_str());
         return exit_ok;
     }
-    std::printf("%s\n", device.description.c_str());
+    std::printf("%s\n", where.c_str());
     std::printf("weights      %9.1f MiB (%.1f MiB packed in memory)\n", mib(f.weights), mib(f.packed));
     std::printf("kv cache     %9.1f MiB for %d tokens", mib(f.cache), m.ctx);
     for (const auto& [type, bytes] : types.items())

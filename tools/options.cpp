@@ -97,6 +97,14 @@ Result<std::vector<std::unique_ptr<Backend>>> RunOptions::backends() const {
     return list;
 }
 
+std::string placement_text(const MemoryForecast& model, std::span<Backend* const> backends) {
+    if (model.gpu_layers == 0) return backends[0]->device().description;
+    const std::string gpu = backends[1]->device().description;
+    if (model.gpu_layers == model.n_layers) return gpu;
+    return cat(gpu, ": ", model.gpu_layers, " of ", model.n_layers, " layers and the output; ",
+               backends[0]->device().description, ": the others");
+}
+
 std::vector<Backend*> pointers(const std::vector<std::unique_ptr<Backend>>& backends) {
     std::vector<Backend*> list;
     for (const auto& b : backends) list.push_back(b.get());

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct RunOptions {
     Result<EngineConfig> config() const;
     Result<std::vector<std::unique_ptr<Backend>>> backends() const;
 };
+
+// Which device runs what: the processor, or a card and its layers.
+std::string placement_text(const MemoryForecast& model, std::span<Backend* const> backends);
 
 std::vector<Backend*> pointers(const std::vector<std::unique_ptr<Backend>>& backends);
 

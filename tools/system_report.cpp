@@ -10,7 +10,6 @@
 
 #include "ggml/base/cat.h"
 #include "ggml/cpu/cpu_backend.h"
-#include "src/eval/bench.h"
 #include "tools/device_options.h"
 
 namespace nibble {
@@ -44,8 +43,7 @@ Result<int> report_system(bool json, bool measure) {
                         {"huge_pages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")}};
     if (const auto gpus = gpu_report(); !gpus.is_null()) j["gpus"] = gpus;
     if (measure) {
-        ThreadPool pool(0);
-        j["bandwidth_gbps"] = read_bandwidth(pool) / 1e9;
+        j["bandwidth_gbps"] = backend->read_bandwidth() / 1e9;
     }
     if (json) {
         std::printf("%s\n", j.dump(2).c_str());

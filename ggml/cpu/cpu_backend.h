@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "ggml/cpu/bandwidth.h"
 #include "ggml/cpu/exec.h"
 #include "ggml/program/backend.h"
 
@@ -23,6 +24,7 @@ class CpuBackend final : public Backend {
     static Result<std::unique_ptr<CpuBackend>> create(const CpuOptions& options = {});
 
     DeviceInfo device() const override;
+    double read_bandwidth() override { return cpu::read_bandwidth(*pool_); }
     // Memory is not cleared. Large buffers ask for 2 MiB pages.
     Result<Buffer> allocate(size_t bytes, std::string_view purpose) override;
     Result<PlacedWeight> place(const Tensor& host, WeightUse use) override;

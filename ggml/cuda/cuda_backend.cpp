@@ -3,6 +3,7 @@
 #include "ggml/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -118,6 +119,27 @@ DeviceInfo CudaBackend::device() const {
     return {cat("cuda:", options_.device),
             cat(card_.name, ", compute capability ", card_.major, ".", card_.minor), false, card_.total_bytes,
             now ? now->free_bytes : size_t{0}};
+}
+
+double CudaBackend::read_bandwidth() {
+    using Clock = std::chrono::steady_clock;
+    // Far larger than the L2 cache, and long enough that starting does not count.
+    const size_t bytes = std::max(size_t{64} << 20, 16 * card_.l2_bytes);
+    constexpr int passes = 8;
+    const auto memory = cuda::allocate(options_.device, bytes + 256, "measuring");
+    if (!memory) return 0;
+    std::byte* const data = memory->get();
+    stream_.fill(data, 1, bytes);
+    double best = 0;
+    for (int turn = 0; turn < 3; ++turn) {
+        if (!stream_.synchronize()) return 0;
+        const Clock::time_point start = Clock::now();
+        for (int i = 0; i < passes; ++i) cuda::read_through(stream_, data, bytes, data + bytes);
+        if (!stream_.synchronize()) return 0;
+        const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+        best = std::max(best, passes * static_cast<double>(bytes) / seconds);
+    }
+    return best;
 }
 
 Result<Buffer> CudaBackend::allocate(size_t bytes, std::string_view purpose) {

@@ -27,6 +27,7 @@ class CudaBackend final : public Backend {
     static Result<std::unique_ptr<CudaBackend>> create(const CudaOptions& options = {});
 
     DeviceInfo device() const override;
+    double read_bandwidth() override;
     Result<Buffer> allocate(size_t bytes, std::string_view purpose) override;
     // Copies the weight to the device, as tiles (ggml/cuda/tiles.h) unless it is a vector or f32. A matrix
     // that is multiplied with and looked up takes memory once.

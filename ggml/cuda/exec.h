@@ -38,4 +38,7 @@ bool attention_supported(const AttentionParams& p, Type k_type, Type v_type);
 void run_attention(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t attention_scratch(const Exec&, const OpArgs& shapes);
 
+// Reads `bytes` from `data` and leaves something of them in `sink`: for measuring.
+void read_through(Stream& stream, const std::byte* data, size_t bytes, std::byte* sink);
+
 }  // namespace nibble::cuda

@@ -65,6 +65,8 @@ class Backend {
     virtual ~Backend() = default;
 
     virtual DeviceInfo device() const = 0;
+    // Bytes per second at which its memory can be read, measured now; 0: not known.
+    virtual double read_bandwidth() { return 0; }
     virtual Result<Buffer> allocate(size_t bytes, std::string_view purpose) = 0;
     // Makes a weight available on the device. `host` must stay valid as long as the result.
     virtual Result<PlacedWeight> place(const Tensor& host, WeightUse use) = 0;

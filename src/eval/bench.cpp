@@ -1,13 +1,10 @@
-// Batches of arbitrary tokens through a ModelRunner, timed; and plain reading, timed.
+// Batches of arbitrary tokens through a ModelRunner, timed.
 // Every sequence has its own run of pages, filled as far as `depth` says with whatever the memory holds.
 #include "src/eval/bench.h"
 
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <numeric>
-
-#include <sys/mman.h>
 
 #include "ggml/base/checked.h"
 
@@ -101,36 +98,17 @@ Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int re
     return result;
 }
 
-double read_bandwidth(ThreadPool& pool) {
-    constexpr size_t bytes = size_t{512} << 20, piece = size_t{4} << 20, passes = 6;
-    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return 0;
-#if defined(MADV_HUGEPAGE)
-    (void)::madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-    auto* const data = static_cast<std::byte*>(memory);
-    constexpr auto pieces = static_cast<int64_t>(bytes / piece);
-    pool.run(pieces, [&](int64_t i, int) { std::memset(data + static_cast<size_t>(i) * piece, 1, piece); });
-    std::vector<uint64_t> sums(static_cast<size_t>(pieces));
-    double best = 0;
-    for (size_t pass = 0; pass < passes; ++pass) {
-        const Clock::time_point start = Clock::now();
-        pool.run(pieces, [&](int64_t i, int) {
-            const auto* p = reinterpret_cast<const uint64_t*>(data + static_cast<size_t>(i) * piece);
-            uint64_t s[16] = {};
-            for (size_t j = 0; j < piece / 8; j += 16) {
-                __builtin_prefetch(p + j + 256);
-                __builtin_prefetch(p + j + 264);
-                for (size_t l = 0; l < 16; ++l) s[l] += p[j + l];
-            }
-            sums[static_cast<size_t>(i)] = std::accumulate(s, s + 16, uint64_t{0});
-        });
-        const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-        // The sums are compared so that the reads cannot be left out.
-        if (sums.front() == sums.back()) best = std::max(best, static_cast<double>(bytes) / seconds);
+double read_bandwidth(const MemoryForecast& model, std::span<Backend* const> backends) {
+    double bytes = 0, seconds = 0;
+    for (size_t d = 0; d < backends.size(); ++d) {
+        const auto weights = static_cast<double>(model.devices[d].weights);
+        if (weights == 0) continue;
+        const double rate = backends[d]->read_bandwidth();
+        if (rate == 0) return 0;
+        bytes += weights;
+        seconds += weights / rate;
     }
-    ::munmap(memory, bytes);
-    return best;
+    return seconds > 0 ? bytes / seconds : 0;
 }
 
 }  // namespace nibble

