@@ -13,63 +13,21 @@ namespace {
 #include "ggml/cuda/attention_tile.inl"
 
 constexpr size_t largest_scratch = size_t{64} << 20;
-constexpr int join_threads = 128, largest_dim = 256;
+constexpr int largest_dim = 256;
 
-// Block x: tiles, as in tile_kernel; y: the kv head; z: a row of the tile. Joins the splits of its context.
-__global__ void __launch_bounds__(join_threads) join_kernel(AttentionArgs a, int height) {
-    auto* const most = reinterpret_cast<float*>(shared_memory());
-    float* const sums = most + join_threads;
-    auto* const joins = reinterpret_cast<Join*>(sums + join_threads);
+// Block x: tiles, as in tile_kernel; y: the kv head; z: four rows of the tile, a warp each.
+template <int dim>
+__global__ void __launch_bounds__(128) join_kernel(AttentionArgs a, int height) {
+    const int r = block_z() * 4 + warp_index();
     QueryTile tile;
-    for (int64_t i = block_x(); find_tile(a, i, height, tile); i += grid_x()) {
-        const int r = tile.row + block_z();
-        if (r >= tile.rows) continue;
-        const int token = tile.first + r / a.group, head = block_y() * a.group + r % a.group;
-        const int position = *a.positions.row<int32_t>(tile.first) + r / a.group;
-        const int from = a.p.window > 0 && position >= a.p.window ? position - a.p.window + 1 : 0;
-        const int limit = (a.page_table.cols << a.page_shift) - 1, to = position < limit ? position : limit;
-        const int64_t record = record_of(a, tile, i, height, block_z(), block_y());
-        Softmax total;
-        float value[largest_dim / join_threads] = {};
-        for (int base = from / split_positions; base <= to / split_positions; base += join_threads) {
-            const int left = to / split_positions - base + 1, n = left < join_threads ? left : join_threads;
-            sync_block();
-            if (thread_index() < n) {
-                most[thread_index()] = a.partial_sums[2 * (record + base + thread_index())];
-                sums[thread_index()] = a.partial_sums[2 * (record + base + thread_index()) + 1];
-            }
-            sync_block();
-            if (thread_index() < n) {
-                Softmax before = total;
-                for (int s = 0; s < thread_index(); ++s)
-                    before.most = most[s] > before.most ? most[s] : before.most;
-                joins[thread_index()] = join(before, {most[thread_index()], sums[thread_index()]});
-            }
-            sync_block();
-#pragma unroll 8
-            for (int s = 0; s < n; ++s) {
-                total.most = most[s] > total.most ? most[s] : total.most;
-                total.sum = joined(total.sum, sums[s], joins[s]);
-                const float* const next = a.partial + (record + base + s) * a.p.v_head_dim;
-#pragma unroll
-                for (int v = 0; v < largest_dim / join_threads; ++v) {
-                    const int col = thread_index() + v * join_threads;
-                    if (col < a.p.v_head_dim) value[v] = joined(value[v], next[col], joins[s]);
-                }
-            }
-        }
-        const float scale = normaliser(total, a.sinks, head);
-#pragma unroll
-        for (int v = 0; v < largest_dim / join_threads; ++v) {
-            const int col = thread_index() + v * join_threads;
-            if (col < a.p.v_head_dim) a.out.row(token)[head * a.p.v_head_dim + col] = value[v] * scale;
-        }
-    }
+    for (int64_t i = block_x(); find_tile(a, i, height, tile); i += grid_x())
+        if (tile.row + r < tile.rows && Reach(a, tile, height).splits() > 1)
+            join_row<dim>(a, tile, i, height, r);
 }
 
 int splits_of(const OpArgs& a) {
     const int64_t positions = a.in[5].cols * a.params->as<AttentionParams>().page_size;
-    return static_cast<int>(std::max<int64_t>(1, ceil_div(positions, int64_t{split_positions})));
+    return split_of(static_cast<int>(std::clamp<int64_t>(positions - 1, 0, INT32_MAX))) + 1;
 }
 
 // Bytes of the partial sums of this many rows of every kv head.
@@ -115,6 +73,9 @@ bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<
     args.walkers = static_cast<int>(std::min<int64_t>(args.splits, ceil_div(wanted, tiles * heads)));
     if (bytes > scratch.size()) args.walkers = 1;
     if (args.walkers > 1) {
+        // A block that joined many rows by itself would take longer than another kernel.
+        const int64_t counted = (rows / Shape::rows + sequences) * heads;
+        if (row_groups == 1 && counted <= attention_counters) args.counters = e.counters;
         args.partial = reinterpret_cast<float*>(scratch.data());
         args.partial_sums = args.partial + bytes / sizeof(float) /
                                                static_cast<size_t>(args.p.v_head_dim + 2) *
@@ -123,9 +84,8 @@ bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<
     const auto y = static_cast<int32_t>(heads);
     launch(tile_kernel<kind, dim, row_groups>, Dims{tiles, y, args.walkers, 128, shared(args.stages)},
            *e.stream, args);
-    if (args.walkers > 1)
-        launch(join_kernel, Dims{tiles, y, Shape::rows, join_threads, join_threads * 4 * sizeof(float)},
-               *e.stream, args, Shape::rows);
+    if (args.walkers > 1 && !args.counters)
+        launch(join_kernel<dim>, Dims{tiles, y, Shape::rows / 4, 128}, *e.stream, args, Shape::rows);
     return true;
 }
 
@@ -192,7 +152,8 @@ void run_attention(const Exec& e, const OpArgs& a, std::span<std::byte> scratch)
                        1,
                        nullptr,
                        nullptr,
-                       splits_of(a)};
+                       splits_of(a),
+                       nullptr};
     while (1 << args.page_shift < p.page_size) ++args.page_shift;
     CacheKind kind;
     bool launched = false;

@@ -7,9 +7,17 @@
 
 namespace nibble::cuda {
 
-// A context is cut at multiples of this many positions. Each split is reduced by itself and the splits are
-// joined in order, by one block or by many: who does it changes no bit of the result.
-constexpr int split_positions = 256;
+// A context is cut into splits at fixed positions. Each split is reduced by itself and the splits are joined
+// in order, by one block or by many: who does it changes no bit of the result. Splits are short where a short
+// context needs them to occupy a card, and longer where there are many.
+__host__ __device__ inline int split_of(int position) {
+    if (position < 1024) return position / 128;
+    return position < 16384 ? 4 + position / 256 : 36 + position / 512;
+}
+__device__ inline int split_begin(int split) {
+    if (split < 8) return split * 128;
+    return split < 68 ? (split - 4) * 256 : (split - 36) * 512;
+}
 
 constexpr float log2e = 1.4426950408889634f;
 
@@ -28,7 +36,8 @@ struct AttentionArgs {
     // null: a block joins its splits itself, in `out`.
     float* partial;
     float* partial_sums;
-    int splits;  // that the page table can address
+    int splits;     // that the page table can address
+    int* counters;  // zeros, one per tile and kv head: the last of a tile's blocks joins; null: a kernel does
 };
 
 // Where a softmax stands: the largest score so far, in base 2, and the sum of weights relative to it.
@@ -62,10 +71,84 @@ __device__ inline float normaliser(const Softmax& total, const View& sinks, int 
     return f / fmaf(total.sum, f, exp2f(sink - most));
 }
 
+// Where the softmax of a row is after each of 32 splits, and the rest of the row: called by a whole warp,
+// which joins the splits `first` .. `last` of a record and writes `out`. dim: of the values, rounded up.
+template <int dim>
+__device__ inline void join_splits(const AttentionArgs& a, int64_t record, int first, int last, int head,
+                                   float* out) {
+    constexpr int columns = dim / 32, at_once = 8;
+    Softmax total;
+    float value[columns] = {};
+    for (int base = first; base <= last; base += 32) {
+        const int left = last - base + 1, n = left < 32 ? left : 32;
+        Softmax next;
+        if (lane() < n) {
+            next.most = a.partial_sums[2 * (record + base + lane())];
+            next.sum = a.partial_sums[2 * (record + base + lane()) + 1];
+        }
+        float most = next.most > total.most ? next.most : total.most;  // up to and with this lane's split
+        for (int d = 1; d < 32; d *= 2) {
+            const float other = shuffle(most, (lane() + 32 - d) % 32);
+            if (lane() >= d && other > most) most = other;
+        }
+        const float earlier = shuffle(most, (lane() + 31) % 32);
+        Softmax before{lane() == 0 ? total.most : earlier, 0};
+        const Join j = join(before, next);
+        for (int group = 0; group < n; group += at_once) {
+            float values[at_once][columns];
+#pragma unroll
+            for (int i = 0; i < at_once; ++i)
+#pragma unroll
+                for (int c = 0; c < columns; ++c) {
+                    const int col = c * 32 + lane();
+                    const float* const from = a.partial + (record + base + group + i) * a.p.v_head_dim;
+                    values[i][c] = group + i < n && col < a.p.v_head_dim ? from[col] : 0;
+                }
+#pragma unroll
+            for (int i = 0; i < at_once; ++i) {
+                // Lanes without a split change nothing: they join with 1 and 0.
+                const Join k{shuffle(j.first, group + i), shuffle(j.second, group + i)};
+                total.sum = joined(total.sum, shuffle(next.sum, group + i), k);
+#pragma unroll
+                for (int c = 0; c < columns; ++c) value[c] = joined(value[c], values[i][c], k);
+            }
+        }
+        total.most = shuffle(most, 31);
+    }
+    const float scale = normaliser(total, a.sinks, head);
+#pragma unroll
+    for (int c = 0; c < columns; ++c)
+        if (c * 32 + lane() < a.p.v_head_dim) out[c * 32 + lane()] = value[c] * scale;
+}
+
 // Query rows of one sequence: row r is token `first` + r / group with head r % group of its group.
 struct QueryTile {
     int sequence = 0, first = 0, rows = 0;  // all rows of the sequence
     int row = 0;                            // the tile's first
+};
+
+__device__ inline int first_attended(const AttentionParams& p, int position) {
+    return p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
+}
+
+// Positions that the rows of a tile attend to.
+struct Reach {
+    int position;                // of the sequence's first token in the step
+    int lowest, last;            // that some row attends to
+    int common_from, common_to;  // that every row attends to
+
+    __device__ Reach(const AttentionArgs& a, const QueryTile& tile, int height)
+        : position(*a.positions.row<int32_t>(tile.first)) {
+        const int end = tile.row + height < tile.rows ? tile.row + height : tile.rows;
+        const int64_t limit = int64_t{a.page_table.cols} << a.page_shift;
+        common_to = position + tile.row / a.group;
+        last = position + (end - 1) / a.group;
+        last = last < limit ? last : static_cast<int>(limit) - 1;
+        lowest = first_attended(a.p, common_to);
+        lowest = lowest < last ? lowest : last;
+        common_from = first_attended(a.p, last);
+    }
+    __device__ int splits() const { return split_of(last) - split_of(lowest) + 1; }
 };
 
 // The index-th tile of `height` rows, those with the longest context first; called by whole warps.
@@ -107,6 +190,65 @@ __device__ inline int64_t record_of(const AttentionArgs& a, const QueryTile& til
                                     int r, int kv_head) {
     const int64_t row = a.cover == Cover::all ? int64_t{tile.first} * a.group + tile.row : index * height;
     return ((row + r) * a.p.n_kv_heads + kv_head) * a.splits;
+}
+
+// Joins the splits of a tile's r-th row; called by a warp.
+template <int dim>
+__device__ inline void join_row(const AttentionArgs& a, const QueryTile& tile, int64_t index, int height,
+                                int r) {
+    const int row = tile.row + r, token = tile.first + row / a.group;
+    const int head = block_y() * a.group + row % a.group;
+    const Reach reach(a, tile, height);
+    const int position = reach.position + row / a.group;
+    const int last = position < reach.last ? position : reach.last;
+    join_splits<dim>(a, record_of(a, tile, index, height, r, block_y()),
+                     split_of(first_attended(a.p, position)), split_of(last), head,
+                     a.out.row(token) + head * a.p.v_head_dim);
+}
+
+// How caches come into shared memory: as they are, or converted to f16 there.
+enum class CacheKind : uint8_t { f16, bf16, converted };
+
+// The tile kernel's shapes: four warps, in `row_groups` groups of 16 query rows.
+template <CacheKind kind, int dim, int row_groups>
+struct TileShape {
+    static constexpr int sharers = 4 / row_groups;  // warps of a row group
+    static constexpr int rows = 16 * row_groups, keys = dim <= 128 ? 64 : 32;
+    static constexpr int steps = dim / 16, key_steps = keys / 16;
+    static constexpr int keys_per_warp = keys / sharers, cols_per_warp = dim / sharers;
+    static constexpr int stride = 2 * dim + 16;  // of a row in shared memory: 8 rows touch all banks once
+    static constexpr int tile_bytes = keys * stride;
+    static constexpr int weight_parts = kind == CacheKind::bf16 ? 2 : 1;  // bf16 alone rounds too coarsely
+    static constexpr bool queries_in_registers = dim <= 128;
+    static constexpr int query_bytes = queries_in_registers ? 0 : row_groups * steps * 2 * 512;
+    static constexpr int weight_bytes = sharers == 1 ? 0 : row_groups * key_steps * weight_parts * 512;
+    static constexpr int most_bytes = 4 * 16 * 4;
+
+    // A spare word's worth behind the raw rows: codes are read as aligned words.
+    static constexpr int64_t raw_bytes(int64_t cache_stride) { return keys * cache_stride + 16; }
+    static constexpr int64_t stage_bytes(int64_t k_stride, int64_t v_stride) {
+        return kind == CacheKind::converted ? raw_bytes(k_stride) + raw_bytes(v_stride) : 2 * tile_bytes;
+    }
+    static constexpr int64_t shared_bytes(int stages, int64_t k_stride, int64_t v_stride) {
+        return query_bytes + weight_bytes + most_bytes + stages * stage_bytes(k_stride, v_stride) +
+               (kind == CacheKind::converted ? 2 * tile_bytes : 0);
+    }
+};
+
+// Two values as f16 or bf16 in a word, and what rounding took from them in another.
+template <bool bf16>
+__device__ inline uint32_t rounded_pair(float x, float y, uint32_t& rest) {
+    if constexpr (bf16) {
+        const uint32_t w = bf162(x, y);
+        rest = bf162(x - bf16_to_float(static_cast<uint16_t>(w)),
+                     y - bf16_to_float(static_cast<uint16_t>(w >> 16)));
+        return w;
+    } else {
+        const uint32_t w = half2(x, y);
+        rest = half2(x - half_to_float(static_cast<uint16_t>(w)),
+                     y - half_to_float(static_cast<uint16_t>(w >> 16)));
+        return w;
+    }
 }
 
 }  // namespace nibble::cuda

@@ -9,50 +9,6 @@
 // that run one tile ahead, against 32 + 20 products (m16n8k16) per warp. Prefill is bound by the tensor cores
 // and by the reading of shared memory in equal measure: 196 products and 64 load_matrix4 per warp and tile.
 
-enum class CacheKind : uint8_t { f16, bf16, converted };  // converted: to f16, in shared memory
-
-template <CacheKind kind, int dim, int row_groups>
-struct TileShape {
-    static constexpr int sharers = 4 / row_groups;  // warps of a row group
-    static constexpr int rows = 16 * row_groups, keys = dim <= 128 ? 64 : 32;
-    static constexpr int steps = dim / 16, key_steps = keys / 16;
-    static constexpr int keys_per_warp = keys / sharers, cols_per_warp = dim / sharers;
-    static constexpr int tiles_per_split = split_positions / keys;
-    static constexpr int stride = 2 * dim + 16;  // of a row in shared memory: 8 rows touch all banks once
-    static constexpr int tile_bytes = keys * stride;
-    static constexpr int weight_parts = kind == CacheKind::bf16 ? 2 : 1;  // bf16 alone rounds too coarsely
-    static constexpr bool queries_in_registers = dim <= 128;
-    static constexpr int query_bytes = queries_in_registers ? 0 : row_groups * steps * 2 * 512;
-    static constexpr int weight_bytes = sharers == 1 ? 0 : row_groups * key_steps * weight_parts * 512;
-    static constexpr int most_bytes = sharers == 1 ? 0 : 4 * 16 * 4;
-
-    // A spare word's worth behind the raw rows: codes are read as aligned words.
-    static constexpr int64_t raw_bytes(int64_t cache_stride) { return keys * cache_stride + 16; }
-    static constexpr int64_t stage_bytes(int64_t k_stride, int64_t v_stride) {
-        return kind == CacheKind::converted ? raw_bytes(k_stride) + raw_bytes(v_stride) : 2 * tile_bytes;
-    }
-    static constexpr int64_t shared_bytes(int stages, int64_t k_stride, int64_t v_stride) {
-        return query_bytes + weight_bytes + most_bytes + stages * stage_bytes(k_stride, v_stride) +
-               (kind == CacheKind::converted ? 2 * tile_bytes : 0);
-    }
-};
-
-// Two values as f16 or bf16 in a word, and what rounding took from them in another.
-template <bool bf16>
-__device__ inline uint32_t rounded_pair(float x, float y, uint32_t& rest) {
-    if constexpr (bf16) {
-        const uint32_t w = bf162(x, y);
-        rest = bf162(x - bf16_to_float(static_cast<uint16_t>(w)),
-                     y - bf16_to_float(static_cast<uint16_t>(w >> 16)));
-        return w;
-    } else {
-        const uint32_t w = half2(x, y);
-        rest = half2(x - half_to_float(static_cast<uint16_t>(w)),
-                     y - half_to_float(static_cast<uint16_t>(w >> 16)));
-        return w;
-    }
-}
-
 #include "ggml/cuda/attention_convert.inl"
 
 struct alignas(8) Pair {
@@ -73,8 +29,8 @@ struct TileAttention {
     std::byte *queries, *weights, *stages, *ready;
     float* most_of;  // each row's largest score, a number of each sharer
 
-    int lowest, last;            // positions that the block's rows attend to
-    int common_from, common_to;  // positions that all of them attend to
+    const Reach reach;
+    const bool alone;  // the tile's only block: it joins the splits itself
     // The lane's rows: lane / 4 and that plus 8 of the row group.
     int row[2], token[2], head[2], from[2], to[2];
     float factor[2];  // from a product of scaled queries to a score in base 2 (or to the soft cap's argument)
@@ -90,7 +46,9 @@ struct TileAttention {
           index(i),
           kv_head(block_y()),
           row_group(warp_index() / Shape::sharers),
-          sharer(warp_index() % Shape::sharers) {
+          sharer(warp_index() % Shape::sharers),
+          reach(args, t, Shape::rows),
+          alone(!args.partial || reach.splits() == 1) {
         std::byte* p = shared_memory();
         queries = p;
         weights = p += Shape::query_bytes;
@@ -100,25 +58,14 @@ struct TileAttention {
     }
 
     // ---- which rows and positions ------------------------------------------------------------------------
-    __device__ int first_attended(int position) const {
-        return a.p.window > 0 && position >= a.p.window ? position - a.p.window + 1 : 0;
-    }
     __device__ void place_rows() {
-        const int position = *a.positions.template row<int32_t>(tile.first);
-        const int end = tile.row + Shape::rows < tile.rows ? tile.row + Shape::rows : tile.rows;
-        const int64_t limit = int64_t{a.page_table.cols} << a.page_shift;
-        common_to = position + tile.row / a.group;
-        last = position + (end - 1) / a.group;
-        last = last < limit ? last : static_cast<int>(limit) - 1;
-        lowest = first_attended(common_to);
-        common_from = first_attended(last);
         for (int i = 0; i < 2; ++i) {
             row[i] = tile.row + row_group * 16 + lane() / 4 + 8 * i;
-            const int r = row[i] < tile.rows ? row[i] : tile.row;
+            const int r = row[i] < tile.rows ? row[i] : tile.row, position = reach.position + r / a.group;
             token[i] = tile.first + r / a.group;
             head[i] = kv_head * a.group + r % a.group;
-            from[i] = first_attended(position + r / a.group);
-            to[i] = position + r / a.group < last ? position + r / a.group : last;
+            from[i] = first_attended(a.p, position);
+            to[i] = position < reach.last ? position : reach.last;
         }
     }
     __device__ bool on(int i) const { return row[i] < tile.rows; }
@@ -175,7 +122,7 @@ struct TileAttention {
         for (int i = 0; i < Shape::keys / 32; ++i) {
             const int64_t position = int64_t{t} * Shape::keys + i * 32 + lane();
             const int32_t* const table = a.page_table.template row<int32_t>(tile.sequence);
-            pages[i] = position <= last ? table[position >> a.page_shift] : -1;
+            pages[i] = position <= reach.last ? table[position >> a.page_shift] : -1;
         }
     }
     __device__ int64_t cache_row(int page, int64_t position) const {
@@ -286,7 +233,7 @@ struct TileAttention {
     // Scores in base 2, soft-capped and masked; their largest per row joins `most`.
     __device__ void finish_scores(int t, float (&s)[score_tiles][4], float (&largest)[2]) const {
         const int first = t * Shape::keys + sharer * Shape::keys_per_warp + lane() % 4 * 2;
-        const bool edge = t * Shape::keys < common_from || (t + 1) * Shape::keys - 1 > common_to;
+        const bool edge = t * Shape::keys < reach.common_from || (t + 1) * Shape::keys - 1 > reach.common_to;
         largest[0] = largest[1] = -INFINITY;
 #pragma unroll
         for (int j = 0; j < score_tiles; ++j)
@@ -446,57 +393,43 @@ struct TileAttention {
             out = {joined(before.x, v[0], j[i]) * scale[i], joined(before.y, v[1], j[i]) * scale[i]};
         });
     }
+    // The block's tile after t: in the same split, or the first of the next of its splits.
     __device__ int next(int t) const {
-        ++t;
-        return t % Shape::tiles_per_split ? t : t + (a.walkers - 1) * Shape::tiles_per_split;
+        const int split = split_of(t * Shape::keys);
+        if (alone || split_of((t + 1) * Shape::keys) == split) return t + 1;
+        return split_begin(split + a.walkers) / Shape::keys;
     }
-    __device__ void run() {
-        place_rows();
-        const int start = lowest / Shape::keys, end = last / Shape::keys;
-        int t = (lowest / split_positions + block_z()) * Shape::tiles_per_split;
-        t = t < start ? start : t;
-        begin_split();
-        if (last < lowest || t > end) {
-            if (!a.partial) join_split(true, true);
-            return;
-        }
-        int current = 0;
-        look_up(t);
-        fetch(t, 0);
-        int following = next(t);
+    __device__ void walk(int t) {
+        const int end = reach.last / Shape::keys;
+        int current = 0, following = next(t);
         look_up(following);
-        clear_padding();
-        load_queries();
         for (bool first_split = true;; t = following, following = next(t)) {
             const bool more = following <= end;
-            if (a.stages == 2) {
-                if (more) {
-                    fetch(following, current ^ 1);
-                    look_up(next(following));
-                    copy_wait<1>();
-                } else {
-                    copy_wait<0>();
-                }
+            if (a.stages == 2 && more) {
+                fetch(following, current ^ 1);
+                look_up(next(following));
+                copy_wait<1>();
             } else {
                 copy_wait<0>();
             }
             sync_block();
             const std::byte* k = stage(current);
             if constexpr (kind == CacheKind::converted) {
-                convert_tile<Shape, dim>(a, stage(current), ready, last + 1 - t * Shape::keys);
+                convert_tile<Shape, dim>(a, k, ready, reach.last + 1 - t * Shape::keys);
                 sync_block();
                 k = ready;
             }
             add_tile(t, k);
-            if (!more || following / Shape::tiles_per_split != t / Shape::tiles_per_split) {
-                if (a.partial)
-                    record_split(t / Shape::tiles_per_split);
-                else
+            const int split = split_of(t * Shape::keys);
+            if (!more || split_of(following * Shape::keys) != split) {
+                if (alone)
                     join_split(first_split, !more);
+                else
+                    record_split(split);
                 first_split = false;
                 begin_split();
             }
-            if (!more) break;
+            if (!more) return;
             sync_block();
             if (a.stages == 2) {
                 current ^= 1;
@@ -505,6 +438,38 @@ struct TileAttention {
                 look_up(next(following));
             }
         }
+    }
+    // Whether the tile's other blocks have recorded their splits; called once, by the whole block.
+    __device__ bool arrived_last() const {
+        auto* const before = reinterpret_cast<int*>(most_of);
+        int* const counter = a.counters + index * a.p.n_kv_heads + kv_head;
+        const int blocks = reach.splits() < a.walkers ? reach.splits() : a.walkers;
+        fence();
+        sync_block();
+        if (thread_index() == 0) {
+            *before = atomic_add(counter, 1);
+            if (*before == blocks - 1) *counter = 0;
+        }
+        sync_block();
+        fence();
+        return *before == blocks - 1;
+    }
+    __device__ void run() {
+        // Splits are dealt to the blocks in turn; there may be fewer than blocks.
+        const int split = split_of(reach.lowest) + block_z(), start = reach.lowest / Shape::keys;
+        if (block_z() > 0 && (alone || split > split_of(reach.last))) return;
+        int t = split_begin(split) / Shape::keys;
+        t = t < start ? start : t;
+        look_up(t);
+        fetch(t, 0);
+        place_rows();
+        clear_padding();
+        load_queries();
+        begin_split();
+        walk(t);
+        if (alone || !a.counters || !arrived_last()) return;
+        for (int r = warp_index(); r < Shape::rows && tile.row + r < tile.rows; r += 4)
+            join_row<dim>(a, tile, index, Shape::rows, r);
     }
 };
 

@@ -111,7 +111,14 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaOptions& opti
             "use --device cpu"};
     cuda::Stream stream = NIBBLE_TRY(cuda::Stream::create(options.device));
     cuda::Stream copies = NIBBLE_TRY(cuda::Stream::create(options.device));
-    return std::unique_ptr<CudaBackend>(new CudaBackend(options, card, std::move(stream), std::move(copies)));
+    std::unique_ptr<CudaBackend> backend(
+        new CudaBackend(options, card, std::move(stream), std::move(copies)));
+    constexpr size_t bytes = cuda::attention_counters * sizeof(int);
+    backend->counters_ =
+        std::reinterpret_pointer_cast<int>(NIBBLE_TRY(cuda::allocate(options.device, bytes, "counters")));
+    backend->stream_.fill(reinterpret_cast<std::byte*>(backend->counters_.get()), 0, bytes);
+    NIBBLE_TRY(backend->stream_.synchronize());
+    return backend;
 }
 
 DeviceInfo CudaBackend::device() const {
@@ -236,7 +243,7 @@ bool CudaBackend::supports(const OpDef& op, const OpArgs& a) const {
 
 size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
     const auto scratch = implementation(op_of(op)).scratch;
-    cuda::Exec e{nullptr, &card_};
+    cuda::Exec e{nullptr, &card_, nullptr};
     return scratch ? scratch(e, shapes) : 0;
 }
 
@@ -246,7 +253,7 @@ Result<void> CudaBackend::launch_one(const BoundInstr& b) {
     for (size_t w = 2; matrix && w < b.in.size(); ++w)
         if (b.in[w] && !readable(b.in[w]))
             return Error{ErrorCode::internal, b.instr->label, "a weight was not placed", ""};
-    const cuda::Exec e{&stream_, &card_};
+    const cuda::Exec e{&stream_, &card_, counters_.get()};
     i.run(e, b.args(), b.scratch);
     return {};
 }

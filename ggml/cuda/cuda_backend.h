@@ -66,6 +66,7 @@ class CudaBackend final : public Backend {
     CudaOptions options_;
     cuda::Card card_;
     cuda::Stream stream_, copies_;
+    std::shared_ptr<int> counters_;  // of the device, see Exec
     std::unique_ptr<ThreadPool> pool_;
     std::map<uint64_t, Recorded> graphs_;
     std::map<const std::byte*, std::weak_ptr<std::byte>> tiles_;  // by the host's address

@@ -9,9 +9,13 @@
 
 namespace nibble::cuda {
 
+// Counters that let the last block of a tile finish it: zeros between kernels.
+inline constexpr int64_t attention_counters = 1 << 14;
+
 struct Exec {
     Stream* stream;
     const Card* card;
+    int* counters;  // attention_counters of them
 };
 
 using OpFunction = void (*)(const Exec&, const OpArgs&, std::span<std::byte> scratch);

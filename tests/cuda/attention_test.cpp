@@ -241,17 +241,16 @@ TEST_CASE("a row of attention on the GPU does not depend on its company, to the 
         const auto all = subject.run();
         const auto width = static_cast<size_t>(c.p.n_heads * c.p.v_head_dim);
         for (size_t s = 0; s < c.parts.size(); ++s) {
-            // Token by token, and in pieces as a scheduler might cut them.
-            for (const int32_t piece : {1, 7}) {
-                bool same = true;
-                for (int32_t i = 0; i < c.parts[s].tokens; i += piece) {
-                    const int32_t n = std::min(piece, c.parts[s].tokens - i);
-                    const auto some = subject.run(s, i, n);
-                    same = same && std::memcmp(some.data(), all.data() + subject.at(s, i),
-                                               static_cast<size_t>(n) * width * sizeof(float)) == 0;
+            // Single tokens and pieces as a scheduler might cut them; few, for the emulation is slow.
+            const int32_t tokens = c.parts[s].tokens;
+            for (const int32_t piece : {1, 7})
+                for (const int32_t i : {0, tokens / 2, tokens - piece}) {
+                    if (i < 0 || i + piece > tokens) continue;
+                    const auto some = subject.run(s, i, piece);
+                    const size_t bytes = static_cast<size_t>(piece) * width * sizeof(float);
+                    const bool same = std::memcmp(some.data(), all.data() + subject.at(s, i), bytes) == 0;
+                    CHECK_MESSAGE(same, piece << " tokens of sequence " << s << " from " << i);
                 }
-                CHECK_MESSAGE(same, "sequence " << s << " in pieces of " << piece);
-            }
         }
     }
 }
