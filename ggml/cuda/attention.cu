@@ -13,7 +13,7 @@ namespace {
 #include "ggml/cuda/attention_tile.inl"
 
 constexpr size_t largest_scratch = size_t{64} << 20;
-constexpr int largest_dim = 256;
+constexpr int largest_dim = 512;
 
 // Block x: tiles, as in tile_kernel; y: the kv head; z: four rows of the tile, a warp each.
 template <int dim>
@@ -92,7 +92,7 @@ bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<
 // Sequences of few rows and those of many, each with the tiles that suit them.
 template <CacheKind kind, int dim>
 bool launch_covers(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<std::byte> scratch) {
-    constexpr int wide_groups = dim <= 128 ? 4 : 2;
+    constexpr int wide_groups = dim <= 128 ? 4 : dim == 256 ? 2 : 1;
     const int64_t tokens = a.in[0].rows, sequences = a.in[3].rows, rows = tokens * args.group;
     if (rows <= sequences * narrow_rows && (sequences == 1 || tokens == sequences))
         return launch_tiles<kind, dim, 1>(e, a, args, scratch);
@@ -111,7 +111,8 @@ bool launch_kind(const Exec& e, const OpArgs& a, const AttentionArgs& args, std:
     const int32_t dim = std::max(args.p.head_dim, args.p.v_head_dim);
     if (dim <= 64) return launch_covers<kind, 64>(e, a, args, scratch);
     if (dim <= 128) return launch_covers<kind, 128>(e, a, args, scratch);
-    return launch_covers<kind, 256>(e, a, args, scratch);
+    if (dim <= 256) return launch_covers<kind, 256>(e, a, args, scratch);
+    return launch_covers<kind, 512>(e, a, args, scratch);
 }
 
 }  // namespace

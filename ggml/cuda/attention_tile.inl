@@ -11,10 +11,6 @@
 
 #include "ggml/cuda/attention_convert.inl"
 
-struct alignas(8) Pair {
-    float x, y;
-};
-
 template <CacheKind kind, int dim, int row_groups>
 struct TileAttention {
     using Shape = TileShape<kind, dim, row_groups>;
@@ -34,7 +30,7 @@ struct TileAttention {
     // The lane's rows: lane / 4 and that plus 8 of the row group.
     int row[2], token[2], head[2], from[2], to[2];
     float factor[2];  // from a product of scaled queries to a score in base 2 (or to the soft cap's argument)
-    uint32_t query[query_words][2][4];
+    uint32_t query[query_words][Shape::query_parts][4];
     float sums[value_tiles + 1][4];  // the last: of the weights alone
     float most[2];
     Softmax total[2];
@@ -102,18 +98,18 @@ struct TileAttention {
                                                   query_value(i, col + 1) * scale[i], part[1].w[w]);
             }
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
+            for (int h = 0; h < Shape::query_parts; ++h)
                 if constexpr (Shape::queries_in_registers) {
 #pragma unroll
-                    for (int w = 0; w < 4; ++w) query[s][half][w] = part[half].w[w];
+                    for (int w = 0; w < 4; ++w) query[s][h][w] = part[h].w[w];
                 } else if (sharer == 0) {
-                    *query_at(s, half) = part[half];
+                    *query_at(s, h) = part[h];
                 }
         }
     }
-    __device__ Words4* query_at(int step, int half) const {
-        return reinterpret_cast<Words4*>(queries) + ((row_group * Shape::steps + step) * 2 + half) * 32 +
-               lane();
+    __device__ Words4* query_at(int step, int part) const {
+        return reinterpret_cast<Words4*>(queries) +
+               ((row_group * Shape::steps + step) * Shape::query_parts + part) * 32 + lane();
     }
 
     // ---- fetching ----------------------------------------------------------------------------------------
@@ -204,18 +200,18 @@ struct TileAttention {
             for (int i = 0; i < 4; ++i) s[j][i] = 0;
 #pragma unroll
         for (int kk = 0; kk < dim / 32; ++kk) {
-            uint32_t x[2][2][4];
+            uint32_t x[2][Shape::query_parts][4];
 #pragma unroll
             for (int step = 0; step < 2; ++step)
 #pragma unroll
-                for (int half = 0; half < 2; ++half)
+                for (int h = 0; h < Shape::query_parts; ++h)
                     if constexpr (Shape::queries_in_registers) {
 #pragma unroll
-                        for (int w = 0; w < 4; ++w) x[step][half][w] = query[2 * kk + step][half][w];
+                        for (int w = 0; w < 4; ++w) x[step][h][w] = query[2 * kk + step][h][w];
                     } else {
-                        const Words4 words = *query_at(2 * kk + step, half);
+                        const Words4 words = *query_at(2 * kk + step, h);
 #pragma unroll
-                        for (int w = 0; w < 4; ++w) x[step][half][w] = words.w[w];
+                        for (int w = 0; w < 4; ++w) x[step][h][w] = words.w[w];
                     }
 #pragma unroll
             for (int j = 0; j < score_tiles; ++j) {
@@ -225,8 +221,8 @@ struct TileAttention {
 #pragma unroll
                 for (int step = 0; step < 2; ++step)
 #pragma unroll
-                    for (int half = 0; half < 2; ++half)
-                        multiply(s[j], x[step][half], b[2 * step], b[2 * step + 1]);
+                    for (int h = 0; h < Shape::query_parts; ++h)
+                        multiply(s[j], x[step][h], b[2 * step], b[2 * step + 1]);
             }
         }
     }
@@ -234,18 +230,28 @@ struct TileAttention {
     __device__ void finish_scores(int t, float (&s)[score_tiles][4], float (&largest)[2]) const {
         const int first = t * Shape::keys + sharer * Shape::keys_per_warp + lane() % 4 * 2;
         const bool edge = t * Shape::keys < reach.common_from || (t + 1) * Shape::keys - 1 > reach.common_to;
+#pragma unroll
+        for (int j = 0; j < score_tiles; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) s[j][i] *= factor[i / 2];
+        if (a.p.softcap > 0)
+#pragma unroll
+            for (int j = 0; j < score_tiles; ++j)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) s[j][i] = tanhf(s[j][i]) * (a.p.softcap * log2e);
+        if (edge)
+#pragma unroll
+            for (int j = 0; j < score_tiles; ++j)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const int position = first + j * 8 + i % 2;
+                    if (position < from[i / 2] || position > to[i / 2]) s[j][i] = -INFINITY;
+                }
         largest[0] = largest[1] = -INFINITY;
 #pragma unroll
         for (int j = 0; j < score_tiles; ++j)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                float x = s[j][i] * factor[i / 2];
-                if (a.p.softcap > 0) x = tanhf(x) * (a.p.softcap * log2e);
-                const int position = first + j * 8 + i % 2;
-                if (edge && (position < from[i / 2] || position > to[i / 2])) x = -INFINITY;
-                s[j][i] = x;
-                largest[i / 2] = x > largest[i / 2] ? x : largest[i / 2];
-            }
+            for (int i = 0; i < 4; ++i) largest[i / 2] = s[j][i] > largest[i / 2] ? s[j][i] : largest[i / 2];
 #pragma unroll
         for (int i = 0; i < 2; ++i)
 #pragma unroll

@@ -19,7 +19,7 @@ int device_count() { return 1; }
 
 Result<Card> card(int device) {
     if (device != 0) return Error{ErrorCode::invalid_argument, cat("cuda:", device), "does not exist", ""};
-    return Card{"emulated", 9, 0, 4, size_t{96} << 10, size_t{1} << 20, size_t{4} << 30, size_t{4} << 30};
+    return Card{"emulated", 9, 0, 4, size_t{99} << 10, size_t{1} << 20, size_t{4} << 30, size_t{4} << 30};
 }
 
 Result<std::shared_ptr<std::byte>> allocate(int, size_t bytes, std::string_view purpose) {
