@@ -25,7 +25,9 @@ Result<int> device_number(std::string_view text) {
 }  // namespace
 
 void DeviceOptions::add(CLI::App& app) {
-    app.add_option("--device", device, "auto, cpu or cuda:N (default auto: the first GPU, if there is one)");
+    app.add_option("--device", device, "auto (the first GPU, if there is one), cpu or cuda:N")
+        ->capture_default_str()
+        ->group("Model");
     app.add_option_function<std::string>(
            "--gpu-layers",
            [this](const std::string& text) {
@@ -34,8 +36,9 @@ void DeviceOptions::add(CLI::App& app) {
                if (error != std::errc{} || end != text.data() + text.size() || gpu_layers < 0)
                    throw CLI::ValidationError("--gpu-layers", "a number of layers or `auto`");
            },
-           "layers that the GPU runs, the last ones (default auto: as many as its memory holds)")
-        ->type_name("N|auto");
+           "layers that the GPU runs, the last ones [auto: what its memory holds]")
+        ->type_name("N|auto")
+        ->group("Model");
 }
 
 Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads) const {
