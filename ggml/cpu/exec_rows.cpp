@@ -149,14 +149,14 @@ void run_rope_store(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
 
 void run_glu(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
     const Tensor &x = a.in[0], &out = a.out[0];
-    const Activation act = a.params->as<GluParams>().act;
+    const auto& p = a.params->as<GluParams>();
     // Columns are cut as well, in whole cache lines, so that one row of a wide layer uses all threads.
     constexpr int64_t piece = 1024;
     const int64_t pieces = (out.cols + piece - 1) / piece;
     exec.rows(out.rows * pieces, 8 * std::min(piece, out.cols), [&](int64_t first, int64_t last, int) {
         for (int64_t i = first; i < last; ++i) {
             const int64_t r = i / pieces, c = i % pieces * piece;
-            exec.kernels->glu(act, x.row(r) + c, x.row(r) + out.cols + c, out.row(r) + c,
+            exec.kernels->glu(p, x.row(r) + c, x.row(r) + out.cols + c, out.row(r) + c,
                               std::min(piece, out.cols - c));
         }
     });

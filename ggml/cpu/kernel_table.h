@@ -111,7 +111,7 @@ struct KernelTable {
     void (*matmul)(const MatmulBlock&);
 
     void (*norm)(const NormBlock&);
-    void (*glu)(Activation, const float* gate, const float* up, float* out, int64_t n);
+    void (*glu)(const GluParams&, const float* gate, const float* up, float* out, int64_t n);
     void (*activate)(const ActivateParams&, const float* x, float* out, int64_t n);
     void (*add)(const float* a, const float* b, float scale, float* out, int64_t n);
     void (*scale)(float* x, float factor, int64_t n);

@@ -22,17 +22,22 @@ double activated(Activation act, double x) {
             return std::tanh(x);
         case Activation::none:
             return x;
+        case Activation::gelu_quick:
+            return x / (1 + std::exp(-1.702 * x));
     }
     return x;
 }
 
 void glu_reference(const OpArgs& a) {
     const Tensor &x = a.in[0], &out = a.out[0];
-    const Activation act = a.params->as<GluParams>().act;
+    const auto& p = a.params->as<GluParams>();
     for (int64_t r = 0; r < out.rows; ++r)
-        for (int64_t i = 0; i < out.cols; ++i)
-            out.row(r)[i] =
-                static_cast<float>(activated(act, x.row(r)[i]) * static_cast<double>(x.row(r)[out.cols + i]));
+        for (int64_t i = 0; i < out.cols; ++i) {
+            double gate = x.row(r)[i], up = x.row(r)[out.cols + i];
+            if (p.limit > 0 && gate > p.limit) gate = p.limit;
+            if (p.limit > 0 && std::fabs(up) > p.limit) up = std::copysign(p.limit, up);
+            out.row(r)[i] = static_cast<float>(activated(p.act, gate) * (up + p.up_shift));
+        }
 }
 
 void activate_reference(const OpArgs& a) {
@@ -69,8 +74,9 @@ Cost take_rows_cost(const OpArgs& a) {
     return {0, bytes, bytes};
 }
 
-constexpr Activation all_activations[] = {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf,
-                                          Activation::relu, Activation::tanh,      Activation::none};
+constexpr Activation all_activations[] = {Activation::silu,      Activation::gelu_tanh, Activation::gelu_erf,
+                                          Activation::relu,      Activation::tanh,      Activation::none,
+                                          Activation::gelu_quick};
 
 std::vector<OpCase> glu_cases() {
     std::vector<OpCase> list;
@@ -81,6 +87,13 @@ std::vector<OpCase> glu_cases() {
                                 1e-11, [=](Builder& b, CaseSink& s) {
                                     glu(b, s.random_input(b, RowDim::tokens, 2 * width, 4), {act});
                                 }});
+    for (const int64_t rows : awkward_rows)
+        for (const int64_t width : {1, 37, 768})
+            list.push_back(
+                {cat("glu limited ", rows, "x", width), token_shape(rows), 1e-11,
+                 [=](Builder& b, CaseSink& s) {
+                     glu(b, s.random_input(b, RowDim::tokens, 2 * width, 6), {Activation::gelu_quick, 7, 1});
+                 }});
     return list;
 }
 

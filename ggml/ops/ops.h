@@ -124,10 +124,14 @@ Ref attention(Builder& b, Ref q, Ref k_cache, Ref v_cache, const AttentionBatch&
               const AttentionParams& p, Ref sinks = {});
 
 // ---- glu: gated feed-forward activation ------------------------------------------------------------------
-// x f32 [T x 2F], gate in the first F columns, up in the last -> f32 [T x F] = act(gate) * up.
-enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf, relu, tanh, none };
+// x f32 [T x 2F], gate in the first F columns, up in the last -> f32 [T x F] = act(gate) * (up + up_shift).
+// With `limit` > 0 the gate is first cut to at most `limit` and up to [-limit, limit]. gelu_quick(x) is
+// x * sigmoid(1.702 x) (arXiv:1606.08415, section 2).
+enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf, relu, tanh, none, gelu_quick };
 struct GluParams {
     Activation act = Activation::silu;
+    float limit = 0;
+    float up_shift = 0;
 };
 Ref glu(Builder& b, Ref gate_up, GluParams p = {});
 

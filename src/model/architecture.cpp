@@ -117,19 +117,53 @@ Result<void> add_expert(TensorMap& map, const Named& named, const TensorInfo& t)
     return {};
 }
 
-// [expert][gate, up] under the names of its halves.
-bool add_halves(TensorMap& map, const std::string& name, const TensorInfo& t) {
+// Gates and ups of experts in one tensor, under the names of its halves.
+bool add_halves(TensorMap& map, const std::string& name, const TensorInfo& t, bool alternating) {
     constexpr std::string_view gate = "ffn_gate_exps";
     std::string up = name;
     if (const size_t at = up.find(gate); at != std::string::npos) up.replace(at, gate.size(), "ffn_up_exps");
-    return map.emplace(name, TensorSource{&t, Storage::gate_half, 0}).second &&
-           map.emplace(up, TensorSource{&t, Storage::up_half, 0}).second;
+    const Storage first = alternating ? Storage::even_gate : Storage::gate_half,
+                  second = alternating ? Storage::odd_up : Storage::up_half;
+    return map.emplace(name, TensorSource{&t, first, 0}).second &&
+           map.emplace(up, TensorSource{&t, second, 0}).second;
+}
+
+// Joins blocks of codes [.. x columns / 32 x 16] and their scales to tensors of MXFP4. By name of the codes:
+// gates and ups have theirs in common.
+using Scales = std::map<std::string, const TensorInfo*>;
+
+Result<void> join_scales(TensorMap& map, const Scales& scales) {
+    std::map<const TensorInfo*, const TensorInfo*> scales_of;  // by blocks
+    for (const auto& [name, t] : scales) {
+        const auto codes = map.find(name);
+        if (codes == map.end())
+            return Error{ErrorCode::corrupt, t->name, cat("are scales without the blocks of '", name, "'"),
+                         ""};
+        scales_of[codes->second.info] = t;
+    }
+    for (auto& [name, source] : map) {
+        const auto found = scales_of.find(source.info);
+        if (found == scales_of.end()) continue;
+        auto joined = std::make_shared<TensorInfo>(*source.info);
+        if (joined->dtype != "U8" || joined->n_dims != 4 || joined->ne[0] != 16 ||
+            joined->ne[1] > (int64_t{1} << 32))
+            return Error{ErrorCode::corrupt, joined->name, "holds no blocks of 16 bytes", ""};
+        joined->type = Type::mxfp4;
+        joined->dtype = {};
+        joined->ne = {joined->ne[1] * 32, joined->ne[2], joined->ne[3], 1};
+        joined->n_dims = 3;
+        source.scales = found->second;
+        source.info = joined.get();
+        source.joined = std::move(joined);
+    }
+    return {};
 }
 
 Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
                                std::vector<std::string>& notes) {
     TensorMap map;
     std::map<std::string_view, int64_t> left_out;
+    Scales scales;
     for (const TensorInfo& t : file.tensors()) {
         Named named{t.name, Storage::same, {}};
         if (file.kind() == TensorFile::Kind::hf) {
@@ -148,8 +182,11 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
             NIBBLE_TRY(add_expert(map, named, t));
             continue;
         }
-        const bool fresh = named.storage == Storage::gate_up
-                               ? add_halves(map, named.name, t)
+        const bool alternating = named.storage == Storage::alternating;
+        const bool fresh = alternating || named.storage == Storage::gate_up
+                               ? add_halves(map, named.name, t, alternating)
+                           : named.storage == Storage::scales
+                               ? scales.emplace(named.name, &t).second
                                : map.emplace(named.name, TensorSource{&t, named.storage, 0}).second;
         if (!fresh)
             return Error{ErrorCode::corrupt, file.path().string(),
@@ -164,6 +201,7 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
                 ""};
         if (!source.parts.empty()) source.info = source.parts[0];
     }
+    NIBBLE_TRY(join_scales(map, scales));
     for (const auto& [prefix, n] : left_out)
         notes.push_back(cat("text only: ", n, " tensors '", prefix, "' are not used"));
     return map;

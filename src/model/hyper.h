@@ -22,6 +22,8 @@ struct RopeScaling {
     float beta_fast = 32, beta_slow = 1;                       // yarn
     float attention_factor = 0;                                // yarn, longrope; 0: derived from the factor
     std::vector<float> short_factors = {}, long_factors = {};  // longrope, one per pair
+    float mscale = 0, mscale_all_dim = 0;                      // yarn; 0: not stated
+    bool truncate = true;                                      // yarn: the ramp ends at whole pairs
 };
 
 struct Hyper {
@@ -56,6 +58,7 @@ struct Hyper {
     uint32_t n_experts_used = 0;
     uint32_t n_ff_expert = 0;  // 0: as n_ff
     uint32_t n_ff_shared = 0;  // of the shared expert; 0: none
+    float ffn_limit = 0;       // of a gated unit's operands; 0: none
     bool expert_norm = true;   // the weights of the chosen experts add up to one
 };
 

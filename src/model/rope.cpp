@@ -28,8 +28,9 @@ double yarn_factor(const RopeScaling& s, double theta, int32_t rot_dim, int32_t 
         return rot_dim * std::log(s.original_context / (turns * 2 * std::numbers::pi)) /
                (2 * std::log(theta));
     };
-    const double low = std::max(std::floor(dim_of_turns(s.beta_fast)), 0.0);
-    const double high = std::min(std::ceil(dim_of_turns(s.beta_slow)), rot_dim - 1.0);
+    double low = dim_of_turns(s.beta_fast), high = dim_of_turns(s.beta_slow);
+    if (s.truncate) low = std::floor(low), high = std::ceil(high);
+    low = std::max(low, 0.0), high = std::min(high, rot_dim - 1.0);
     const double ramp = std::clamp((pair - low) / std::max(high - low, 0.001), 0.0, 1.0);
     return 1 / (ramp / s.factor + (1 - ramp));
 }
@@ -37,6 +38,10 @@ double yarn_factor(const RopeScaling& s, double theta, int32_t rot_dim, int32_t 
 bool is_none(const RopeScaling& s) { return s.type == "none" || s.type == "default"; }
 
 }  // namespace
+
+float yarn_magnitude(float factor, float mscale) {
+    return static_cast<float>(0.1 * static_cast<double>(mscale) * std::log(std::max(1.0f, factor)) + 1);
+}
 
 Result<std::vector<float>> rope_factors(const RopeScaling& s, float theta, int32_t rot_dim) {
     const auto refuse = [&](std::string what) {
@@ -101,9 +106,7 @@ Result<RopeSpec> make_rope(const Hyper& h, int32_t rot_dim, RopeStyle style,
         if (s.attention_factor > 0) r.magnitude = s.attention_factor;
     }
     if (s.type == "yarn")
-        r.magnitude = s.attention_factor > 0
-                          ? s.attention_factor
-                          : static_cast<float>(0.1 * std::log(std::max(1.0f, s.factor)) + 1);
+        r.magnitude = s.attention_factor > 0 ? s.attention_factor : yarn_magnitude(s.factor, 1);
     return r;
 }
 

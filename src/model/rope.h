@@ -13,6 +13,9 @@ namespace nibble {
 // GGUF stores the Llama 3 ones as the tensor rope_freqs.weight.
 Result<std::vector<float>> rope_factors(const RopeScaling& scaling, float theta, int32_t rot_dim);
 
+// YaRN's factor on what rotates, 1 + 0.1 mscale ln(factor).
+float yarn_magnitude(float factor, float mscale);
+
 // `stored_factors`: the contents of rope_freqs.weight, or empty; it multiplies on top of the scaling.
 Result<RopeSpec> make_rope(const Hyper& h, int32_t rot_dim, RopeStyle style,
                            const std::vector<float>& stored_factors);

@@ -1,5 +1,5 @@
 // Rearranging what a checkpoint stores otherwise.
-// Element types are plain ones (f32, f16, bf16), so that an element is a whole number of bytes.
+// Element types are plain ones (f32, f16, bf16), so that an element is a whole number of bytes, or MXFP4.
 #include "src/model/source.h"
 
 #include <algorithm>
@@ -19,11 +19,36 @@ int64_t per_head_entry(int64_t r, int64_t n, int32_t heads) {
 
 // Where row `r` of all gates, or of all ups, stands in [expert][gate, up].
 int64_t half_row(const TensorSource& s, int64_t r) {
+    if (s.in_turns()) return 2 * r + (s.storage == Storage::odd_up ? 1 : 0);
     const int64_t n = s.info->ne[1] / 2;
     return (r / n * 2 + (s.storage == Storage::up_half ? 1 : 0)) * n + r % n;
 }
 
 int64_t element_bytes(const TensorInfo& t) { return info(t.type).block_bytes; }
+
+// One row of MXFP4 from codes in their order, two to a byte, and scales: GGUF has a block's second half in
+// the upper halves of its bytes.
+void join_row(const TensorSource& s, int64_t r, std::byte* out) {
+    const int64_t blocks = s.info->cols() / 32;
+    const auto* codes = reinterpret_cast<const uint8_t*>(s.info->data.data()) + r * blocks * 16;
+    const auto* scales = reinterpret_cast<const uint8_t*>(s.scales->data.data()) + r * blocks;
+    auto* to = reinterpret_cast<uint8_t*>(out);
+    for (int64_t b = 0; b < blocks; ++b, codes += 16, to += 17) {
+        to[0] = scales[b];
+        for (int i = 0; i < 8; ++i) {
+            to[1 + 2 * i] = static_cast<uint8_t>((codes[i] & 15) | (codes[i + 8] & 15) << 4);
+            to[2 + 2 * i] = static_cast<uint8_t>(codes[i] >> 4 | (codes[i + 8] & 0xf0));
+        }
+    }
+}
+
+Result<void> check_scales(const TensorSource& s) {
+    const TensorInfo &t = *s.info, &scales = *s.scales;
+    const bool fits = scales.dtype == "U8" && scales.ne[0] * 32 == t.ne[0] && scales.ne[1] == t.ne[1] &&
+                      scales.ne[2] == t.ne[2];
+    if (fits && scales.ne[3] == 1 && (s.storage == Storage::same || s.in_turns())) return {};
+    return Error{ErrorCode::corrupt, scales.name, cat("are no scales for the blocks of ", t.name), ""};
+}
 
 }  // namespace
 
@@ -31,27 +56,30 @@ std::vector<int64_t> TensorSource::dims() const {
     std::vector<int64_t> d(info->ne.begin(), info->ne.begin() + std::max(1, info->n_dims));
     if (storage == Storage::transposed) d = {cols(), rows()};
     if (storage == Storage::expert) d = {cols(), info->rows(), static_cast<int64_t>(parts.size())};
-    if (is_half()) d[1] /= 2;
+    if (is_half()) d[in_columns() ? 0 : 1] /= 2;
     return d;
 }
 
-size_t TensorSource::file_bytes() const {
-    if (storage == Storage::expert) return info->data.size() * parts.size();
-    return is_half() ? info->data.size() / 2 : info->data.size();
+size_t TensorSource::bytes() const {
+    if (info->data.empty()) return 0;
+    return static_cast<size_t>(rows()) * row_bytes(info->type, cols()).value_or(0);
 }
 
 Result<void> check_source(const TensorSource& s) {
+    if (s.scales) NIBBLE_TRY(check_scales(s));
     if (s.storage == Storage::same) return {};
     const TensorInfo& t = *s.info;
     for (const TensorInfo* part : s.parts)
         if (part->ne != t.ne || part->type != t.type || part->dtype != t.dtype)
             return Error{ErrorCode::corrupt, part->name, cat("is of another shape or type than ", t.name),
                          ""};
-    if (s.is_half() && (t.n_dims != 3 || t.ne[1] % 2))
+    if (s.is_half() && !s.in_columns() && (t.n_dims != 3 || t.ne[1] % 2))
         return Error{ErrorCode::corrupt, t.name,
                      cat("of ", t.n_dims, " dimensions and ", t.ne[1], " rows is no gate and up of experts"),
                      ""};
-    if (t.foreign() || !info(t.type).decode || info(t.type).block_len != 1)
+    if (s.in_columns() && t.ne[0] % 2)
+        return Error{ErrorCode::corrupt, t.name, cat(t.ne[0], " columns are no gates and ups"), ""};
+    if (!s.scales && (t.foreign() || !info(t.type).decode || info(t.type).block_len != 1))
         return Error{ErrorCode::unsupported, t.name,
                      cat("has the type ", t.type_name(), ", which cannot be rearranged"), ""};
     const int64_t entries = t.rows() == 1 ? t.cols() : t.rows();
@@ -64,6 +92,11 @@ Result<void> check_source(const TensorSource& s) {
 void decode_row(const TensorSource& s, int64_t r, float* out) {
     const TensorInfo& t = *s.info;
     const TypeInfo& type = info(t.type);
+    if (s.scales) {
+        std::vector<std::byte> row(*row_bytes(t.type, t.cols()));
+        join_row(s, s.is_half() ? half_row(s, r) : r, row.data());
+        return type.decode(row.data(), out, static_cast<size_t>(t.cols()));
+    }
     const std::byte* data = t.data.data();
     const int64_t rows = t.rows(), cols = t.cols(), size = element_bytes(t);
     if (s.storage == Storage::transposed) {
@@ -80,6 +113,11 @@ void decode_row(const TensorSource& s, int64_t r, float* out) {
             type.decode(data + per_head_entry(c, cols, s.heads) * size, out + c, 1);
         return;
     }
+    if (s.in_columns()) {
+        const std::byte* const row = data + r * cols * size;
+        for (int64_t c = 0; c < s.cols(); ++c) type.decode(row + half_row(s, c) * size, out + c, 1);
+        return;
+    }
     int64_t from = s.storage == Storage::heads_qkv ? per_head_entry(r, rows, s.heads) : r;
     if (s.is_half()) from = half_row(s, r);
     type.decode(data + from * static_cast<int64_t>(*row_bytes(t.type, cols)), out, static_cast<size_t>(cols));
@@ -89,7 +127,13 @@ void decode_row(const TensorSource& s, int64_t r, float* out) {
 
 std::vector<std::byte> rearranged(const TensorSource& s) {
     const TensorInfo& t = *s.info;
-    std::vector<std::byte> out(s.file_bytes());
+    std::vector<std::byte> out(s.bytes());
+    if (s.scales) {
+        const size_t stride = *row_bytes(t.type, t.cols());
+        for (int64_t r = 0; r < s.rows(); ++r)
+            join_row(s, s.is_half() ? half_row(s, r) : r, out.data() + static_cast<size_t>(r) * stride);
+        return out;
+    }
     const auto size = static_cast<size_t>(element_bytes(t));
     const int64_t rows = t.rows(), cols = t.cols();
     if (s.storage == Storage::transposed) {
@@ -97,6 +141,12 @@ std::vector<std::byte> rearranged(const TensorSource& s) {
             for (int64_t c = 0; c < cols; ++c)
                 std::memcpy(out.data() + static_cast<size_t>(c * rows + r) * size,
                             t.data.data() + static_cast<size_t>(r * cols + c) * size, size);
+        return out;
+    }
+    if (s.in_columns()) {
+        for (int64_t i = 0; i < s.rows() * s.cols(); ++i)
+            std::memcpy(out.data() + static_cast<size_t>(i) * size,
+                        t.data.data() + static_cast<size_t>(half_row(s, i)) * size, size);
         return out;
     }
     const size_t row = static_cast<size_t>(cols) * size;

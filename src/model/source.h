@@ -2,6 +2,7 @@
 // ones. Only Hugging Face checkpoints need the latter: a GGUF file holds canonical tensors.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "ggml/base/result.h"
@@ -18,6 +19,10 @@ enum class Storage : uint8_t {
     gate_up,     // [expert][gate, up]: a file's name for it stands for the next two
     gate_half,   // the gates of such a tensor
     up_half,
+    alternating,  // gates and ups of experts in turn: a file's name for it stands for the next two
+    even_gate,
+    odd_up,
+    scales,  // those of the MXFP4 blocks that go by the same name
 };
 
 struct TensorSource {
@@ -25,6 +30,10 @@ struct TensorSource {
     Storage storage = Storage::same;
     int32_t heads = 0;                          // heads_qkv
     std::vector<const TensorInfo*> parts = {};  // expert; `info` is the first
+    // MXFP4 as checkpoints have it: 16 bytes of codes per block in one tensor, scales in another. `info` is
+    // then `joined`, which has the type, the shape and the codes.
+    const TensorInfo* scales = nullptr;
+    std::shared_ptr<const TensorInfo> joined = {};
 
     const TensorInfo* operator->() const { return info; }
     const TensorInfo& operator*() const { return *info; }
@@ -33,14 +42,24 @@ struct TensorSource {
     int64_t rows() const {
         if (storage == Storage::transposed) return info->cols();
         if (storage == Storage::expert) return info->rows() * static_cast<int64_t>(parts.size());
-        return is_half() ? info->rows() / 2 : info->rows();
+        return is_half() && !in_columns() ? info->rows() / 2 : info->rows();
     }
-    int64_t cols() const { return storage == Storage::transposed ? info->rows() : info->cols(); }
-    bool is_half() const { return storage == Storage::gate_half || storage == Storage::up_half; }
+    int64_t cols() const {
+        if (storage == Storage::transposed) return info->rows();
+        return in_columns() ? info->cols() / 2 : info->cols();
+    }
+    bool in_turns() const { return storage == Storage::even_gate || storage == Storage::odd_up; }
+    bool is_half() const {
+        return storage == Storage::gate_half || storage == Storage::up_half || in_turns();
+    }
+    // Biases of experts, a row each: their columns are in turns.
+    bool in_columns() const { return in_turns() && info->n_dims == 2; }
+    // Whether the file holds the canonical tensor as it is.
+    bool is_view() const { return storage == Storage::same && !scales; }
     // Dimensions of the canonical tensor, the row length first.
     std::vector<int64_t> dims() const;
-    // What its rows take in the file.
-    size_t file_bytes() const;
+    // What it takes, in the type of the file.
+    size_t bytes() const;
 };
 
 // Refuses a source whose elements cannot be rearranged: a quantized one, a shape that does not divide.

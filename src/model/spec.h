@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -53,6 +54,8 @@ struct MoeFfnSpec {
     int32_t n_ff = 0;       // of one expert
     bool normalize = true;  // the weights of the chosen ones add up to one
     Activation act = Activation::silu;
+    float limit = 0;          // of the gate and up, as in GluParams
+    float up_shift = 0;       // likewise
     int32_t n_ff_shared = 0;  // of the expert that every token passes, 0: none
 };
 
@@ -62,7 +65,7 @@ struct LayerSpec {
     bool pre_norm = true;    // attn_norm, ffn_norm: of a block's input
     bool post_norm = false;  // post_attention_norm, post_ffw_norm: of a block's output, before the residual
     bool parallel = false;   // both blocks read the layer's input, and both are added to it
-    bool one_norm = false;   // the feed-forward's input norm is attn_norm too
+    std::string_view ffn_norm = "ffn_norm";  // the name of the feed-forward's input norm
 };
 
 // Layers whose pages live and die together: same window, same block tables.

@@ -66,6 +66,15 @@ void longrope_fields(Fields& f, const Hyper& h, RopeScaling& s) {
         ratio > 1 ? static_cast<float>(std::sqrt(1 + std::log(ratio) / std::log(s.original_context))) : 1.0f;
 }
 
+// DeepSeek's two factors of the logarithm: the quotient scales what rotates.
+void yarn_fields(Fields& f, RopeScaling& s) {
+    f.optional("", rope_path("mscale"), s.mscale);
+    f.optional("", rope_path("mscale_all_dim"), s.mscale_all_dim);
+    if (s.attention_factor == 0 && s.mscale > 0 && s.mscale_all_dim > 0)
+        s.attention_factor = yarn_magnitude(s.factor, s.mscale) / yarn_magnitude(s.factor, s.mscale_all_dim);
+    f.optional("", rope_path("truncate"), s.truncate);
+}
+
 void scaling_fields(Fields& f, const Hyper& h, RopeScaling& s) {
     f.optional("", cat(rope_path("rope_type"), "|rope_scaling.type"), s.type);
     if (s.type == "default") s.type = "none";
@@ -82,7 +91,9 @@ void scaling_fields(Fields& f, const Hyper& h, RopeScaling& s) {
                s.original_context);
     f.optional("", rope_path("low_freq_factor"), s.low_freq_factor);
     f.optional("", rope_path("high_freq_factor"), s.high_freq_factor);
-    f.optional("rope.scaling.attn_factor", rope_path("attention_factor"), s.attention_factor);
+    if (!f.is_writing() || s.attention_factor > 0)
+        f.optional("rope.scaling.attn_factor", rope_path("attention_factor"), s.attention_factor);
+    if (s.type == "yarn") yarn_fields(f, s);
     if (f.from_hf()) longrope_fields(f, h, s);
     if (writes_longrope) return;
     f.optional("rope.scaling.yarn_beta_fast", rope_path("beta_fast"), s.beta_fast);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
@@ -27,12 +28,14 @@ Result<Tensor> WeightStore::host_view(const TensorSource& source, WeightUse use)
     if (t.data.empty()) return v;
     if (use != WeightUse::vector) {
         // place() rearranges what the file stores otherwise; until then an address only tells tensors apart.
-        if (source.storage == Storage::up_half) v.data += t.data.size() / 2;
+        if (source.storage == Storage::up_half || source.storage == Storage::odd_up)
+            v.data += t.data.size() / 2;
         return v;
     }
-    if (v.rows != 1) return v;
-    auto& f = vectors_.emplace_back(static_cast<size_t>(v.cols));
-    decode_row(source, 0, f.data());
+    // The biases of experts, a row each, are one vector.
+    auto& f = vectors_.emplace_back(static_cast<size_t>(v.rows * v.cols));
+    for (int64_t r = 0; r < v.rows; ++r) decode_row(source, r, f.data() + r * v.cols);
+    v.cols *= std::exchange(v.rows, 1);
     v.type = Type::f32;
     v.stride = v.cols * static_cast<int64_t>(sizeof(float));
     v.data = reinterpret_cast<std::byte*>(f.data());
@@ -69,7 +72,7 @@ Result<void> WeightStore::place(bool release) {
     std::ranges::sort(order, {}, [](const auto& o) { return o.second->host.data; });
     for (auto& [use, entry] : order) {
         const TensorSource& source = *entry->source;
-        const bool copied = use != WeightUse::vector && source.storage != Storage::same && entry->host.data;
+        const bool copied = use != WeightUse::vector && !source.is_view() && entry->host.data;
         if (copied) {
             auto& copy = rearranged_[&source];
             if (copy.empty()) copy = rearranged(source);

@@ -18,13 +18,21 @@ int32_t permuted_heads(const OpenedModel& model, std::string_view name) {
     return 0;
 }
 
+// Weights trained in MXFP4 gain nothing from a quantized type that is no smaller.
+bool keeps_mxfp4(const TensorSource& source, Type wanted) {
+    if (source->type != Type::mxfp4 || info(wanted).block_len == 1) return false;
+    const int64_t cols = source.cols();
+    return row_bytes(fitting_type(wanted, cols), cols) >= row_bytes(Type::mxfp4, cols);
+}
+
 // The recipe's type or the override's, replaced where the rows do not divide into its blocks.
 Result<Type> matrix_type(const TensorPlan& p, bool tied, const PlanOptions& options, ConvertPlan& plan) {
     if (p.name == "position_embd.weight") return p.source->type;  // small, and every token adds a row of it
     if (p.name.find(".ffn_gate_inp") != std::string::npos) return Type::f32;  // a router: small, and decides
     Type wanted = options.recipe.types[static_cast<size_t>(role_of(p.name, tied))];
-    if (options.override_type)
-        if (const auto t = options.override_type(p.name, p.source->type)) wanted = *t;
+    const auto stated = options.override_type ? options.override_type(p.name, p.source->type) : std::nullopt;
+    if (stated) wanted = *stated;
+    if (!stated && keeps_mxfp4(p.source, wanted)) return Type::mxfp4;
     const Type fitting = fitting_type(wanted, p.source.cols());
     if (fitting == wanted) return wanted;
     std::string line =
@@ -53,12 +61,14 @@ Result<std::vector<std::pair<std::string, std::vector<float>>>> factor_tensors(c
 Result<void> add_tensor(const OpenedModel& model, const std::string& name, const TensorSource& source,
                         const PlanOptions& options, ConvertPlan& plan) {
     TensorPlan p{source, name, Type::f32, permuted_heads(model, name), 0};
-    const bool tied = !model.tensors.contains("output.weight"), matrix = source->n_dims > 1;
+    const bool tied = !model.tensors.contains("output.weight"),
+               matrix = source->n_dims > 1 && !name.ends_with(".bias");
     if (matrix) p.type = NIBBLE_TRY(matrix_type(p, tied, options, plan));
-    if (matrix && info(source->type).block_len > 1) plan.lossy_sources.push_back(p.name);
+    if (matrix && info(source->type).block_len > 1 && source->type != p.type)
+        plan.lossy_sources.push_back(p.name);
     p.bytes = static_cast<uint64_t>(source.rows()) * *row_bytes(p.type, source.cols());
     plan.bytes += p.bytes;
-    plan.source_bytes += source.file_bytes();
+    plan.source_bytes += source.bytes();
     plan.elements += static_cast<uint64_t>(source.rows() * source.cols());
     plan.tensors.push_back(std::move(p));
     return {};
@@ -69,11 +79,12 @@ Result<void> add_tensor(const OpenedModel& model, const std::string& name, const
 Result<ConvertPlan> plan_conversion(const OpenedModel& model, const PlanOptions& options) {
     ConvertPlan plan;
     // In the order of the file; a tensor of the file can hold two of ours.
-    std::unordered_map<const TensorInfo*, std::map<std::string_view, const TensorMap::value_type*>> names;
-    for (const auto& entry : model.tensors) names[entry.second.info].emplace(entry.first, &entry);
-    for (const TensorInfo& t : model.file.tensors()) {
-        const auto named = names.find(&t);
-        if (named == names.end()) continue;  // stated by config.json instead
+    std::unordered_map<std::string_view, std::map<std::string_view, const TensorMap::value_type*>> names;
+    for (const auto& entry : model.tensors) names[entry.second->name].emplace(entry.first, &entry);
+    for (const TensorInfo& listed : model.file.tensors()) {
+        const auto named = names.find(listed.name);
+        if (named == names.end()) continue;  // stated by config.json instead, or part of another
+        const TensorInfo& t = *named->second.begin()->second->second.info;
         if (t.foreign() || !info(t.type).decode)
             return Error{ErrorCode::unsupported, t.name,
                          cat("has the type ", t.type_name(), ", which cannot be read"), ""};

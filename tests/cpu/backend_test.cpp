@@ -225,7 +225,7 @@ TEST_CASE("elementwise functions: accuracy over their range, limits, NaN") {
         for (const Activation act :
              {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::relu}) {
             INFO(t->name << " activation " << static_cast<int>(act));
-            t->glu(act, x.data(), ones.data(), y.data(), static_cast<int64_t>(x.size()));
+            t->glu({act}, x.data(), ones.data(), y.data(), static_cast<int64_t>(x.size()));
             for (size_t i = 0; i < x.size(); ++i) {
                 const double v = x[i];
                 if (std::isnan(v)) {

@@ -147,7 +147,12 @@ TEST_CASE("every architecture agrees with transformers, as a folder and as the G
         const std::string name = folder.filename().string();
         SUBCASE(name.c_str()) {
             const fs::path gguf = converted(folder, "f32", scratch);
-            const bool permuted = (*open_model(std::move(*TensorFile::open(folder))))->arch->gguf_permutes_qk;
+            const auto opened = open_model(std::move(*TensorFile::open(folder)));
+            REQUIRE_MESSAGE(opened, (opened ? "" : opened.error().message()));
+            const bool permuted = (*opened)->arch->gguf_permutes_qk;
+            // The CPU kernels round the inputs of quantized matrices.
+            const bool rounds = std::ranges::any_of(
+                (*opened)->tensors, [](const auto& t) { return info(t.second->type).block_len > 1; });
             for (const Case& c : read_cases(folder)) {
                 CAPTURE(c.ctx);
                 const Output reference = run(folder, c, std::make_shared<ReferenceBackend>());
@@ -155,7 +160,8 @@ TEST_CASE("every architecture agrees with transformers, as a folder and as the G
                 CHECK(error < 1e-4);
                 CHECK(reference.greedy == c.greedy);
 
-                const Output fast = run(folder, c, cpu_backend());
+                if (rounds) CHECK(mean_kl(run(folder, c, cpu_backend()).logits, c.logits) < 1e-3);
+                const Output fast = run(rounds ? gguf : folder, c, cpu_backend());
                 const double cpu_error = relative_error(fast.logits, c.logits);
                 CHECK(cpu_error < 1e-4);
                 CHECK(fast.greedy == c.greedy);

@@ -231,6 +231,39 @@ def granitemoe():
                                                 num_experts_per_tok=3, tie_word_embeddings=True)), {"v4": True}
 
 
+def mxfp4(shape, generator):
+    """Random blocks and scales of [experts, rows, columns], and what they mean: OCP Microscaling 1.0."""
+    experts, rows, cols = shape
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    codes = torch.randint(0, 16, (experts, rows, cols // 32, 32), generator=generator)
+    exponents = torch.randint(-4, -2, (experts, rows, cols // 32), generator=generator)
+    meaning = values[codes] * 2.0 ** exponents[..., None]
+    blocks = codes[..., 0::2] + 16 * codes[..., 1::2]
+    return blocks.to(torch.uint8), (exponents + 127).to(torch.uint8), meaning.reshape(shape)
+
+
+def mxfp4_experts(model, generator):
+    """Experts as published: the file holds blocks and scales, the reference computes with what they mean."""
+    stored = {}
+    for name, p in model.named_parameters():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            continue
+        blocks, scales, meaning = mxfp4((p.shape[0], p.shape[2], p.shape[1]), generator)
+        p.data = meaning.transpose(1, 2).contiguous()
+        stored |= {name: None, name + "_blocks": blocks, name + "_scales": scales}
+    return stored
+
+
+@architecture
+def gpt_oss():
+    yarn = rope(10000.0, rope_type="yarn", factor=4.0, beta_fast=8.0, beta_slow=1.0, truncate=False,
+                original_max_position_embeddings=32)
+    return transformers.GptOssConfig(**base(intermediate_size=64, sliding_window=19, num_local_experts=5,
+                                            num_experts_per_tok=3, rope_parameters=yarn)), \
+        {"v4": True, "weights": mxfp4_experts,
+         "changes": {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}}}
+
+
 # ---- the rest is the same for all --------------------------------------------------------------------------
 
 def randomize(model, seed, offset_norms):
@@ -316,6 +349,8 @@ def make(name):
     for seed in range(1, 100):
         model = options.get("model", transformers.AutoModelForCausalLM.from_config)(config).float().eval()
         randomize(model, seed, options.get("offset_norms", False))
+        generator = torch.Generator().manual_seed(seed + 2)
+        stored = options.get("weights", lambda *_: {})(model, generator)
         model.tie_weights()
         results = [run(model, c, seed) for c in options.get("cases", [case()])]
         if min(margin for _, margin in results) > 2e-3:
@@ -323,8 +358,12 @@ def make(name):
     if "prepare" in options:
         options["prepare"](model)
     model.to(torch.bfloat16).save_pretrained(folder)
+    if stored:
+        path = folder / "model.safetensors"
+        tensors = load_file(path) | stored
+        save_file({n: t for n, t in tensors.items() if t is not None}, path, metadata={"format": "pt"})
     path = folder / "config.json"
-    stated = json.loads(path.read_text())
+    stated = json.loads(path.read_text()) | options.get("changes", {})
     if options.get("v4"):
         old_style(stated)
     if options.get("wrap"):

@@ -78,6 +78,8 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         {"qwen3_moe", "/num_experts_per_tok", 9, "experts used"},
         {"qwen3_moe", "/num_experts_per_tok", 0, "experts used"},
         {"mixtral", "/num_local_experts", 100000, "number of experts"},
+        {"gpt_oss", "/swiglu_alpha", 1.5, "swiglu_alpha"},
+        {"gpt_oss", "/quantization_config/quant_method", "gptq", "quantization_config"},
     };
     for (const Change& c : changes) {
         CAPTURE(c.model);
@@ -109,6 +111,30 @@ TEST_CASE("experts that the file does not hold are refused by the tensor's name"
     const auto lacking = open(copy.dir);
     REQUIRE(!lacking);
     CHECK(lacking.error().message().find("lacks expert 4") != std::string::npos);
+}
+
+TEST_CASE("MXFP4 codes without their scales, and scales without codes, are refused by name") {
+    const Copy copy("gpt_oss");
+    const auto bytes = *read_text_file(copy.dir / "model.safetensors");
+    const std::string name = "layers.1.mlp.experts.down_proj_scales";
+    const size_t at = bytes.find(name);
+    REQUIRE(at != std::string::npos);
+    auto changed = bytes;
+    changed.replace(at, name.size(), "layers.9.mlp.experts.down_proj_scales");
+    std::ofstream(copy.dir / "model.safetensors", std::ios::binary) << changed;
+    const auto stray = open(copy.dir);
+    REQUIRE(!stray);
+    CHECK(stray.error().message().find("layers.9.mlp.experts.down_proj_scales") != std::string::npos);
+    // Of another shape: rows and blocks exchanged.
+    const std::string shape = "[5,64,2]", other = "[5,2,64]";
+    changed = bytes;
+    const size_t where = changed.find(shape, changed.find(name));
+    REQUIRE(where != std::string::npos);
+    changed.replace(where, shape.size(), other);
+    std::ofstream(copy.dir / "model.safetensors", std::ios::binary) << changed;
+    const auto unfit = open(copy.dir);
+    REQUIRE(!unfit);
+    CHECK(unfit.error().message().find("no scales") != std::string::npos);
 }
 
 TEST_CASE("a missing or surplus tensor is refused by its name, whatever the hyperparameters say") {

@@ -17,6 +17,7 @@ inline F exp(F x) {
 
 inline F sigmoid(F x) { return set1(1) / (set1(1) + exp(zero() - x)); }
 inline F silu(F x) { return x / (set1(1) + exp(zero() - x)); }
+inline F gelu_quick(F x) { return x / (set1(1) + exp(set1(-1.702f) * x)); }
 
 // tanh(x) = 1 - 2 / (e^2x + 1), to about 1e-7 absolute: for soft caps, where small arguments need no more.
 inline F tanh(F x) { return set1(1) - set1(2) / (exp(x + x) + set1(1)); }

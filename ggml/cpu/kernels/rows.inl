@@ -85,6 +85,7 @@ inline F activated(F x) {
     if constexpr (act == Activation::gelu_erf) return gelu_erf(x);
     if constexpr (act == Activation::relu) return max(zero(), x);
     if constexpr (act == Activation::tanh) return tanh(x);
+    if constexpr (act == Activation::gelu_quick) return gelu_quick(x);
     return x;
 }
 
@@ -108,6 +109,8 @@ inline void with_activation(Activation act, Fn fn) {
             return fn(ActivationTag<Activation::tanh>{});
         case Activation::none:
             return fn(ActivationTag<Activation::none>{});
+        case Activation::gelu_quick:
+            return fn(ActivationTag<Activation::gelu_quick>{});
     }
 }
 
@@ -119,8 +122,24 @@ inline void glu_with(const float* gate, const float* up, float* out, int64_t n) 
     }
 }
 
-inline void glu_row(Activation act, const float* gate, const float* up, float* out, int64_t n) {
-    with_activation(act, [=](auto tag) { glu_with<decltype(tag)::value>(gate, up, out, n); });
+// The second operand of min and max is the one that may be a NaN, which stays.
+template <Activation act>
+inline void glu_limited(const GluParams& p, const float* gate, const float* up, float* out, int64_t n) {
+    const F limit = set1(p.limit > 0 ? p.limit : __builtin_inff()), shift = set1(p.up_shift);
+    for (int64_t i = 0; i < n; i += lanes) {
+        const int64_t count = n - i < lanes ? n - i : lanes;
+        const F g = min(limit, load_n(gate + i, count));
+        const F u = max(zero() - limit, min(limit, load_n(up + i, count)));
+        store_n(out + i, activated<act>(g) * (u + shift), count);
+    }
+}
+
+inline void glu_row(const GluParams& p, const float* gate, const float* up, float* out, int64_t n) {
+    const bool plain = p.limit == 0 && p.up_shift == 0;
+    with_activation(p.act, [&](auto tag) {
+        plain ? glu_with<decltype(tag)::value>(gate, up, out, n)
+              : glu_limited<decltype(tag)::value>(p, gate, up, out, n);
+    });
 }
 
 template <Activation act>

@@ -17,7 +17,7 @@ void fields(Fields& f, Hyper& h) {
 Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
     ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::adjacent, tensors));
     s.logit_scale = h.logit_scale;
-    for (LayerSpec& l : s.layers) l.parallel = l.one_norm = true;
+    for (LayerSpec& l : s.layers) l.parallel = true, l.ffn_norm = "attn_norm";
     return s;
 }
 

@@ -17,7 +17,8 @@ void fields(Fields& f, Hyper& h) {
 
 Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
     ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::half, tensors));
-    for (LayerSpec& l : s.layers) l.one_norm = h.parallel;
+    if (h.parallel)
+        for (LayerSpec& l : s.layers) l.ffn_norm = "attn_norm";
     return s;
 }
 

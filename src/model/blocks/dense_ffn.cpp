@@ -24,7 +24,7 @@ Ref up(Forward& f, const DenseFfnSpec& s, Ref h) {
 
 Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual) {
     Builder& b = f.builder();
-    const Ref h = f.block_input(x, f.layer_spec().one_norm ? "attn_norm" : "ffn_norm");
+    const Ref h = f.block_input(x, f.layer_spec().ffn_norm);
     f.label(s.gated ? "ffn_gate_up" : "ffn_up");
     Ref y = up(f, s, h);
     f.label("ffn_act");

@@ -23,19 +23,23 @@ Ref shared_expert(Forward& f, const MoeFfnSpec& s, Ref h) {
 Ref moe_ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual) {
     Builder& b = f.builder();
     const int64_t width = f.spec().n_embd;
-    const Ref h = f.block_input(x, "ffn_norm");
+    const Ref h = f.block_input(x, f.layer_spec().ffn_norm);
     f.label("ffn_gate_inp");
-    const Ref logits = matmul(b, f.matrix("ffn_gate_inp.weight", s.n_experts, width), h);
+    const Ref router_bias[] = {f.optional_vector("ffn_gate_inp.bias", s.n_experts)};
+    const Ref logits = matmul(b, f.matrix("ffn_gate_inp.weight", s.n_experts, width), h, {{}, router_bias});
     const Ref routes = moe_route(b, logits, {s.n_used, s.normalize});
 
     const MoeMatmulParams p{s.n_experts, s.n_used};
     f.label("ffn_gate_up_exps");
     const Ref weights[] = {f.experts("ffn_gate_exps.weight", s.n_experts, s.n_ff, width),
                            f.experts("ffn_up_exps.weight", s.n_experts, s.n_ff, width)};
-    const Ref y = glu(b, moe_matmul(b, weights, h, routes, p), {s.act});
+    const Ref biases[] = {f.optional_vector("ffn_gate_exps.bias", int64_t{s.n_experts} * s.n_ff),
+                          f.optional_vector("ffn_up_exps.bias", int64_t{s.n_experts} * s.n_ff)};
+    const Ref y = glu(b, moe_matmul(b, weights, h, routes, p, biases), {s.act, s.limit, s.up_shift});
     f.label("ffn_down_exps");
     const Ref down[] = {f.experts("ffn_down_exps.weight", s.n_experts, width, s.n_ff)};
-    const Ref outputs = moe_matmul(b, down, y, routes, p);
+    const Ref down_bias[] = {f.optional_vector("ffn_down_exps.bias", int64_t{s.n_experts} * width)};
+    const Ref outputs = moe_matmul(b, down, y, routes, p, down_bias);
 
     const Ref shared = shared_expert(f, s, h);
     f.label("ffn_gate_inp_shexp");
