@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "src/chat/session.h"
 #include "tools/repl/commands.h"
 #include "tools/template_option.h"
 
@@ -16,7 +17,7 @@ struct ChatCommand {
     TemplateOption chat_template;
     RunOptions options;
     SamplingOptions sampling;
-    std::string system, overflow = "drop", load;
+    std::string system, overflow = "drop", load, session;
     int64_t n = -1;
     bool no_color = false, hide_thinking = false, no_history = false;
 
@@ -41,6 +42,11 @@ Result<Chat> ChatCommand::open(Engine& engine, const SamplerParams& params) cons
     o.overflow = NIBBLE_TRY(find_overflow(overflow));
     Chat chat(engine, std::move(f.format), std::move(o));
     if (!load.empty()) chat.conversation = NIBBLE_TRY(load_conversation(load));
+    if (std::error_code ec; !session.empty() && std::filesystem::exists(session, ec)) {
+        const int32_t stored = NIBBLE_TRY(load_session(chat, session));
+        std::fprintf(stderr, "nibble: %s: %zu messages, %d tokens need no prefill\n", session.c_str(),
+                     chat.conversation.messages.size(), stored);
+    }
     if (!system.empty()) chat.conversation.system = system;
     return chat;
 }
@@ -102,6 +108,7 @@ Result<int> ChatCommand::operator()() const {
         view.line(cat(path.filename().string(), ", context ", engine.ctx(), " tokens, seed ", *params.seed,
                       ". /help lists the commands."));
     converse(repl);
+    if (!session.empty() && !chat.conversation.empty()) NIBBLE_TRY(save_session(chat, session));
     return exit_ok;
 }
 
@@ -111,6 +118,10 @@ std::function<Result<int>()> setup(CLI::App& app) {
     app.add_option("--system", c->system, "the system prompt")->group(talk);
     c->chat_template.add(app, talk);
     app.add_option("--load", c->load, "begin with a conversation saved by /save")
+        ->type_name("FILE")
+        ->group(talk);
+    app.add_option("--session", c->session, "keep conversation and KV cache in this file, and go on from it")
+        ->excludes("--load")
         ->type_name("FILE")
         ->group(talk);
     app.add_option("-n,--n-predict", c->n, "tokens of an answer [until it ends]")

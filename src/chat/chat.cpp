@@ -176,12 +176,22 @@ Result<Turn> Chat::answer(const ChatHooks& hooks) {
     std::string spelled;
     for (const Token t : generated) spelled += format_.tokenizer().piece(t);
     known_text_.clear();
+    known_tokens_ = prompt.tokens;
     if (!prompt.opens_thinking && spelled == turn.text) {
         known_text_ = prompt.text + spelled;
-        known_tokens_ = std::move(prompt.tokens);
         known_tokens_.insert(known_tokens_.end(), generated.begin(), generated.end());
     }
     return turn;
+}
+
+ChatState Chat::state() const { return {conversation, first_, stream_, known_text_, known_tokens_}; }
+
+void Chat::restore(ChatState s) {
+    conversation = std::move(s.conversation);
+    first_ = static_cast<size_t>(s.first);
+    stream_ = s.stream;
+    known_text_ = std::move(s.text);
+    known_tokens_ = std::move(s.tokens);
 }
 
 Result<Turn> Chat::say(std::string message, const ChatHooks& hooks) {

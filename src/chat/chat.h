@@ -42,6 +42,15 @@ struct Turn {
     double prefill_seconds = 0, decode_seconds = 0;
 };
 
+// What a chat knows beside its options: enough to go on later as if nothing had happened.
+struct ChatState {
+    Conversation conversation;
+    uint64_t first = 0;         // the oldest message that is sent
+    uint64_t stream = 0;        // of the random numbers of the next answer
+    std::string text;           // the last prompt and answer as the model saw them
+    std::vector<Token> tokens;  // of the text
+};
+
 class Chat {
   public:
     // The engine must outlive the chat and be used by it alone while an answer runs.
@@ -57,6 +66,9 @@ class Chat {
     Result<Turn> say(std::string message, const ChatHooks& hooks);
     // Answers the user's last message (again).
     Result<Turn> answer(const ChatHooks& hooks);
+
+    ChatState state() const;
+    void restore(ChatState state);
 
     // The prompt that an answer would have now.
     Result<std::vector<Token>> prompt_tokens();

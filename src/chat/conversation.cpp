@@ -39,19 +39,25 @@ nlohmann::ordered_json messages_json(const Conversation& c, size_t first) {
     return list;
 }
 
+std::string conversation_text(const Conversation& c) {
+    return Json{{"messages", messages_json(c)}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 Result<void> save_conversation(const Conversation& c, const std::filesystem::path& path) {
-    const std::string text =
-        Json{{"messages", messages_json(c)}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    const std::string text = conversation_text(c);
     AtomicFile file = NIBBLE_TRY(AtomicFile::create(path));
     NIBBLE_TRY(file.write(std::as_bytes(std::span(text))));
     return file.commit();
 }
 
 Result<Conversation> load_conversation(const std::filesystem::path& path) {
-    const std::string text = NIBBLE_TRY(read_text_file(path, max_file));
+    return parse_conversation(NIBBLE_TRY(read_text_file(path, max_file)), path.string());
+}
+
+Result<Conversation> parse_conversation(std::string_view text, const std::string& where) {
     const Json j = Json::parse(text, nullptr, false);
     const auto bad = [&](std::string what) {
-        return Error{ErrorCode::corrupt, path.string(), std::move(what),
+        return Error{ErrorCode::corrupt, where, std::move(what),
                      "a conversation is {\"messages\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}"};
     };
     if (!j.is_object() || !j.contains("messages") || !j["messages"].is_array())

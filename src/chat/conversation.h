@@ -37,6 +37,10 @@ struct Conversation {
 // The messages as chat templates want them, the system prompt first; `first` leaves out older ones.
 nlohmann::ordered_json messages_json(const Conversation& c, size_t first = 0);
 
+// The JSON of the file. Errors name `where` and the message.
+std::string conversation_text(const Conversation& c);
+Result<Conversation> parse_conversation(std::string_view text, const std::string& where);
+
 // The file appears only when it is complete. Bytes that are not UTF-8 are saved as U+FFFD.
 Result<void> save_conversation(const Conversation& c, const std::filesystem::path& path);
 // Errors name the file and the message. Limits: 64 MiB, 100,000 messages.

@@ -78,6 +78,8 @@ struct Engine::State {
     Result<std::optional<Token>> pick(Sequence& s, std::span<float> logits);
     Finish finish_of(const Sequence& s, Token token) const;
     void remember(Sequence& s);
+    void remember(std::span<const Token> stored, std::span<const BlockTable> tables, bool last_page);
+    Result<void> reserve(Batch& batch, Sequence& s, int32_t count);
     void report_cancelled(StepReport& report);
 };
 
@@ -200,12 +202,29 @@ void Engine::State::adopt_prefix(Sequence& s) {
     s.n_computed = n;
 }
 
+// Pages for the next rows. A copy of an adopted page needs one page more than the sequence: where there is
+// none, the tokens of that page are computed again.
+Result<void> Engine::State::reserve(Batch& batch, Sequence& s, int32_t count) {
+    for (size_t g = 0; g < groups.size(); ++g) {
+        const auto copy = s.tables[g].reserve(count);
+        if (copy) {
+            if (*copy) batch.copies.push_back({static_cast<int32_t>(g), (*copy)->from, (*copy)->to});
+            continue;
+        }
+        const int32_t over = s.n_computed % runner.config().page_size;
+        if (s.decoding() || over == 0) return copy.error();
+        s.n_computed -= over;
+        for (BlockTable& table : s.tables) NIBBLE_TRY(table.truncate(s.n_computed));
+        return reserve(batch, s, count);
+    }
+    return {};
+}
+
 Result<void> Engine::State::add_rows(Batch& batch, Sequence& s, int32_t count) {
+    NIBBLE_TRY(reserve(batch, s, count));
     const auto first = static_cast<int32_t>(batch.tokens.size());
     for (size_t g = 0; g < groups.size(); ++g) {
         BlockTable& table = s.tables[g];
-        if (const auto copy = NIBBLE_TRY(table.reserve(count)))
-            batch.copies.push_back({static_cast<int32_t>(g), copy->from, copy->to});
         table.advance(count);
         for (int32_t i = 0; i < count; ++i) batch.slots[g].push_back(table.slot(s.n_computed + i));
         batch.pages[g].push_back(table.pages());
@@ -219,11 +238,74 @@ Result<void> Engine::State::add_rows(Batch& batch, Sequence& s, int32_t count) {
     return {};
 }
 
-// Makes the full pages of a prompt or a finished sequence findable for later requests.
+// Makes the pages of a finished sequence findable for later requests.
 void Engine::State::remember(Sequence& s) {
-    const std::span<const Token> stored(s.tokens.data(), static_cast<size_t>(s.n_computed));
+    remember(std::span(s.tokens).first(static_cast<size_t>(s.n_computed)), s.tables, true);
+}
+
+// The index knows full pages. The last one is filled up with tokens that no prompt has, so that it is found
+// by those that are stored; whoever writes behind them writes into a copy. Not of a sequence that still runs.
+void Engine::State::remember(std::span<const Token> stored, std::span<const BlockTable> tables,
+                             bool last_page) {
+    std::vector<Token> filled(stored.begin(), stored.end());
+    const auto page_size = static_cast<size_t>(runner.config().page_size);
+    if (last_page) filled.resize((filled.size() + page_size - 1) / page_size * page_size, Token{-1});
     for (size_t g = 0; g < groups.size(); ++g)
-        if (groups[g].index) groups[g].index->insert(stored, s.tables[g].pages());
+        if (groups[g].index) groups[g].index->insert(filled, tables[g].pages());
+}
+
+Result<CachedPrefix> Engine::export_prefix(std::span<const Token> tokens) {
+    State& e = *state_;
+    CachedPrefix p;
+    auto n = static_cast<int32_t>(tokens.size());
+    std::vector<PrefixMatch> matches;
+    for (KvGroup& g : e.groups) {
+        if (!g.index) return p;
+        matches.push_back(g.index->match(tokens));
+        n = std::min(n, matches.back().n_tokens);
+    }
+    p.tokens.assign(tokens.begin(), tokens.begin() + n);
+    const auto n_pages =
+        static_cast<size_t>((n + e.runner.config().page_size - 1) / e.runner.config().page_size);
+    for (size_t g = 0; g < e.groups.size(); ++g) {
+        const size_t size = e.runner.page_bytes(static_cast<int32_t>(g));
+        p.pages.emplace_back(size * n_pages);
+        for (size_t i = 0; i < n_pages; ++i)
+            NIBBLE_TRY(e.runner.read_page(static_cast<int32_t>(g), matches[g].pages[i],
+                                          std::span(p.pages[g]).subspan(i * size, size)));
+    }
+    return p;
+}
+
+Result<void> Engine::import_prefix(const CachedPrefix& p) {
+    State& e = *state_;
+    const size_t n = p.tokens.size();
+    if (n == 0) return {};
+    const auto page_size = static_cast<size_t>(e.runner.config().page_size);
+    if (n >= static_cast<size_t>(ctx()))
+        return Error{ErrorCode::invalid_argument, "session",
+                     cat("holds ", n, " tokens, the context ", ctx(), " including the answer"),
+                     "give a larger --ctx"};
+    const size_t n_pages = (n + page_size - 1) / page_size;
+    if (p.pages.size() != e.groups.size() || !idle())
+        return Error{ErrorCode::corrupt, "session", "its parts do not fit this model", ""};
+    std::vector<BlockTable> tables;
+    for (size_t g = 0; g < e.groups.size(); ++g) {
+        const size_t size = e.runner.page_bytes(static_cast<int32_t>(g));
+        if (p.pages[g].size() != size * n_pages)
+            return Error{
+                ErrorCode::corrupt, "session",
+                cat("has ", p.pages[g].size(), " bytes of keys and values, ", size * n_pages, " are needed"),
+                ""};
+        BlockTable& table = tables.emplace_back(*e.groups[g].pool);
+        NIBBLE_TRY(table.reserve(static_cast<int32_t>(n)));
+        table.advance(static_cast<int32_t>(n));
+        for (size_t i = 0; i < n_pages; ++i)
+            NIBBLE_TRY(e.runner.write_page(static_cast<int32_t>(g), table.pages()[i],
+                                           std::span(p.pages[g]).subspan(i * size, size)));
+    }
+    e.remember(p.tokens, tables, true);
+    return {};
 }
 
 Finish Engine::State::finish_of(const Sequence& s, Token token) const {
@@ -328,7 +410,8 @@ Result<StepReport> Engine::step() {
         for (size_t g = 0; g < e.groups.size(); ++g)
             if (e.groups[g].window) s.tables[g].drop_before(s.n_computed - e.groups[g].window + 1);
         if (s.pending()) continue;
-        if (!s.decoding()) e.remember(s);
+        if (!s.decoding())
+            e.remember(std::span(s.tokens).first(static_cast<size_t>(s.n_computed)), s.tables, false);
         if (s.request.max_tokens == 0) {  // the prompt alone was wanted
             report.events.push_back({s.id, -1, "", Finish::length});
             ++out;

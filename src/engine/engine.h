@@ -18,6 +18,12 @@ struct EngineConfig {
     bool prefix_cache = true;  // reuse keys and values of equal prompt prefixes
 };
 
+// Keys and values of a token prefix, in host memory: of each KV group its pages one after the other.
+struct CachedPrefix {
+    std::vector<Token> tokens;
+    std::vector<std::vector<std::byte>> pages;  // [kv group]: whole pages, the last one used in part
+};
+
 class Engine {
   public:
     static Result<Engine> load(const std::filesystem::path& path, EngineConfig config,
@@ -36,6 +42,13 @@ class Engine {
 
     // A grammar over this model's vocabulary, for requests. An Error if no token can begin what it asks for.
     Result<std::shared_ptr<Constraint>> constraint(Grammar grammar);
+
+    // The longest beginning of `tokens` that the cache still holds; and putting such a beginning into the
+    // cache of an engine with the same model, cache types and page size, for the next request that begins
+    // with it. import_prefix() needs an idle engine. Errors: sizes that do not fit, a prefix longer than the
+    // context.
+    Result<CachedPrefix> export_prefix(std::span<const Token> tokens);
+    Result<void> import_prefix(const CachedPrefix& prefix);
 
     const Tokenizer& tokenizer() const;
     const ModelSpec& spec() const;

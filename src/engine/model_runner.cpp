@@ -202,6 +202,7 @@ Result<ModelRunner> ModelRunner::load(TensorFile file, RunnerConfig config,
                                       std::span<Backend* const> backends) {
     ModelRunner r = NIBBLE_TRY(prepare(std::move(file), std::move(config), backends));
     NIBBLE_TRY(r.check_memory(backends));
+    r.backends_.assign(backends.begin(), backends.end());
     NIBBLE_TRY(r.weights_->place(r.model_->file.disposable()));
     NIBBLE_TRY(r.allocate_cache(backends));
     Program p =

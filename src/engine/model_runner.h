@@ -76,6 +76,14 @@ class ModelRunner {
     size_t allocated_bytes() const;  // really taken from the backends: cache, activations, inputs
     int32_t n_pages() const { return n_pages_; }  // of each KV group
 
+    // A page of a KV group in host memory: keys, then values, layer by layer as the cache holds them.
+    // `bytes` is page_bytes(group) long.
+    size_t page_bytes(int32_t group) const;
+    Result<void> read_page(int32_t group, int32_t page, std::span<std::byte> bytes) const;
+    Result<void> write_page(int32_t group, int32_t page, std::span<const std::byte> bytes);
+    // Tells models apart: names, types, shapes, metadata and samples of the weights. FNV-1a.
+    uint64_t fingerprint() const;
+
   private:
     static Result<ModelRunner> prepare(TensorFile file, RunnerConfig config,
                                        std::span<Backend* const> backends);
@@ -88,6 +96,12 @@ class ModelRunner {
     Result<void> make_copy_runners(std::span<Backend* const> backends);
     Result<void> check(const Batch& batch) const;
     Result<void> copy_pages(const Batch& batch);
+    struct PagePart {
+        Backend* backend = nullptr;
+        std::byte* data = nullptr;
+        size_t bytes = 0;
+    };
+    std::vector<PagePart> page_parts(int32_t group, int32_t page) const;
 
     std::unique_ptr<OpenedModel> model_;  // stable addresses: weights and programs point into these
     std::unique_ptr<WeightStore> weights_;
@@ -95,6 +109,7 @@ class ModelRunner {
     MemoryForecast forecast_;
     KvTensors kv_;
     std::vector<Buffer> cache_memory_;
+    std::vector<Backend*> backends_;
     int32_t n_pages_ = 0;
     BatchShape limits_;
     std::unique_ptr<Runner> runner_;

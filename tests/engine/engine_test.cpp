@@ -187,6 +187,37 @@ TEST_CASE("a known prefix is reused and changes nothing") {
     CHECK(prefilled[1] <= 32);  // at most what does not fill a page
 }
 
+TEST_CASE(
+    "the last page of an earlier text is reused too, also where the cache has no page left for a copy") {
+    EngineConfig small;
+    small.runner.ctx = 64;
+    EngineConfig without = small;
+    without.prefix_cache = false;
+    Loaded cached(small), fresh(without);
+    const std::vector<Token> all = some_tokens(63);
+    int32_t saved = 0;
+    for (const size_t n : {20, 25, 40, 41, 50, 60, 63, 45, 30, 61}) {
+        Request r;
+        r.prompt.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n));
+        r.sampling.temperature = 0;
+        r.ignore_eos = true;
+        r.max_tokens = 3;
+        REQUIRE(fresh.engine->submit(r));
+        const std::vector<Token> expected = run_all(*fresh.engine).begin()->second.tokens;
+        REQUIRE(cached.engine->submit(r));
+        std::vector<Token> tokens;
+        while (!cached.engine->idle()) {
+            const auto report = cached.engine->step();
+            REQUIRE_MESSAGE(report, (report ? "" : report.error().message()));
+            saved -= report->prefill_tokens;
+            for (const Event& e : report->events) tokens.push_back(e.token);
+        }
+        saved += static_cast<int32_t>(n);
+        CHECK(tokens == expected);
+    }
+    CHECK(saved > 150);
+}
+
 TEST_CASE("cancelling, stop strings, length 0 and a full context") {
     EngineConfig config;
     config.runner.ctx = 40;
