@@ -199,3 +199,18 @@ TEST_CASE("plain nibble on a terminal is the chat; without one it says what is m
     CHECK(t.wait_end() == 0);
     CHECK(nibble_cli({}).code == 2);
 }
+
+TEST_CASE("chat --session: a second run goes on without prefill; another cache type is refused") {
+    const Scratch s;
+    const std::string file = (s.dir / "session").string();
+    const std::vector<std::string> args = {"chat", "--seed",       "1",         "-n",
+                                           "8",    "--no-history", "--session", file};
+    CHECK(nibble_cli(args, "Tell me a story about a fox.\nAnd then?\n").code == 0);
+    const ProcessResult r = nibble_cli(args, "Who?\n/stats\n");
+    CHECK(r.code == 0);
+    CHECK(r.err.find("4 messages, ") != std::string::npos);
+    CHECK(r.out.find("the rest reused") != std::string::npos);
+    auto other = args;
+    other.insert(other.end(), {"--kv-type", "int8"});
+    check_refused(nibble_cli(other, "Who?\n"), 1, "--kv-type");
+}
