@@ -35,13 +35,22 @@ __device__ float activated(Activation act, float x) {
             return tanhf(x);
         case Activation::none:
             return x;
+        case Activation::gelu_quick:
+            return x / (1 + expf(-1.702f * x));
     }
     return x;
 }
 
-__global__ void glu_kernel(View x, View out, Activation act) {
+// Comparisons that are false for a NaN keep it.
+__global__ void glu_kernel(View x, View out, GluParams p) {
     for_columns(out.cols, [&](int64_t r, int c) {
-        out.row(r)[c] = activated(act, x.row(r)[c]) * x.row(r)[out.cols + c];
+        float gate = x.row(r)[c], up = x.row(r)[out.cols + c];
+        if (p.limit > 0) {
+            if (gate > p.limit) gate = p.limit;
+            if (up > p.limit) up = p.limit;
+            if (up < -p.limit) up = -p.limit;
+        }
+        out.row(r)[c] = activated(p.act, gate) * (up + p.up_shift);
     });
 }
 
@@ -114,8 +123,7 @@ __global__ void rope_table_kernel(View positions, View inv_freq, View out, float
 
 void run_glu(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const Tensor& out = a.out[0];
-    launch(glu_kernel, column_dims(out.rows, out.cols), *e.stream, a.in[0], out,
-           a.params->as<GluParams>().act);
+    launch(glu_kernel, column_dims(out.rows, out.cols), *e.stream, a.in[0], out, a.params->as<GluParams>());
 }
 
 void run_activate(const Exec& e, const OpArgs& a, std::span<std::byte>) {

@@ -22,7 +22,7 @@ int32_t permuted_heads(const OpenedModel& model, std::string_view name) {
 bool keeps_mxfp4(const TensorSource& source, Type wanted) {
     if (source->type != Type::mxfp4 || info(wanted).block_len == 1) return false;
     const int64_t cols = source.cols();
-    return row_bytes(fitting_type(wanted, cols), cols) >= row_bytes(Type::mxfp4, cols);
+    return *row_bytes(fitting_type(wanted, cols), cols) >= *row_bytes(Type::mxfp4, cols);
 }
 
 // The recipe's type or the override's, replaced where the rows do not divide into its blocks.
