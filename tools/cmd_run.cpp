@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "tools/constraint_options.h"
+#include "tools/decoding_options.h"
 #include "tools/run_output.h"
 #include "tools/run_prompts.h"
 #include "tools/template_option.h"
@@ -26,6 +27,7 @@ struct RunCommand {
     RunOptions options;
     SamplingOptions sampling;
     ConstraintOptions constraint;
+    DecodingOptions decoding;
     int64_t n = -1;
     int32_t logprobs = -1, parallel = 4;
     std::vector<std::string> stop;
@@ -114,15 +116,20 @@ void RunCommand::print_statistics(const Engine& engine, const RunOutput& output,
         full += x.finish == Finish::context;
     }
     const bool one = output.answers().size() == 1;
+    std::string choice = cat("seed ", *params.seed);
+    if (decoding.beams) choice = cat(decoding.beams, decoding.beams == 1 ? " beam" : " beams");
+    if (decoding.best_of && one && !a.alternatives.empty())
+        choice = cat("best of ", decoding.best_of, ": seed ", a.alternatives[0].seed);
+    if (one && !a.alternatives.empty()) choice += cat(", score ", a.alternatives[0].score);
     std::fprintf(
         stderr,
         "prompt %lld tokens, %.1f tokens/s | generated %lld tokens, %.1f tokens/s | first token %.1f "
-        "ms, load %.1f ms | cache and activations %.1f MiB, peak memory %.1f MiB | seed %s\n",
+        "ms, load %.1f ms | cache and activations %.1f MiB, peak memory %.1f MiB | %s\n",
         static_cast<long long>(prompt), one ? rate(prompt, a.prompt_seconds()) : rate(prompt, wall),
         static_cast<long long>(generated),
         one ? rate(generated - 1, a.decode_seconds()) : rate(generated, wall), a.prompt_seconds() * 1e3,
         load * 1e3, static_cast<double>(allocated) / (1 << 20), static_cast<double>(usage.ru_maxrss) / 1024,
-        cat(*params.seed).c_str());
+        choice.c_str());
     if (full)
         std::fprintf(stderr, "nibble: the context of %d tokens is full (give a larger --ctx)\n",
                      engine.ctx());
@@ -135,11 +142,19 @@ Result<int> RunCommand::operator()() const {
     const SamplerParams params = NIBBLE_TRY(sampling.params());
     for (const std::string& warning : conflicts(params))
         std::fprintf(stderr, "nibble: warning: %s\n", warning.c_str());
+    Request base;
+    base.sampling = params;
+    base.decoding = NIBBLE_TRY(decoding.decoding(params));
+    if (jsonl && base.decoding.kind != Decoding::Kind::sample)
+        return Error{ErrorCode::invalid_argument, "--jsonl",
+                     "tells tokens as they come; of --beams and --best-of the answer is known at the end",
+                     "use --json"};
     EngineConfig config = NIBBLE_TRY(options.config());
     std::optional<Grammar> grammar = NIBBLE_TRY(constraint.read());
     const std::vector<Conversation> conversations = NIBBLE_TRY(prompts.read());
     config.runner.max_sequences =
-        static_cast<int32_t>(std::min(conversations.size(), static_cast<size_t>(parallel)));
+        static_cast<int32_t>(std::min(conversations.size(), static_cast<size_t>(parallel))) *
+        base.decoding.width;
     const Clock::time_point start = Clock::now();
     const auto backends = NIBBLE_TRY(options.backends());
     const auto list = pointers(backends);
@@ -150,13 +165,15 @@ Result<int> RunCommand::operator()() const {
         std::fprintf(stderr, "nibble: note: %s\n", note.c_str());
 
     nlohmann::ordered_json parameters = {{"model", path.string()}, {"n", n}, {"ctx", engine.ctx()}};
-    parameters.update(to_json(params));
+    if (decoding.beams)
+        parameters.update({{"beams", decoding.beams}, {"length_penalty", decoding.length_penalty}});
+    else
+        parameters.update(to_json(params));
+    if (decoding.best_of) parameters["best_of"] = decoding.best_of;
     const RunFormat format = json ? RunFormat::json : jsonl ? RunFormat::jsonl : RunFormat::text;
     RunOutput output(format, engine.tokenizer(), std::move(parameters), load);
     std::signal(SIGINT, [](int) { interrupted = 1; });
     const Clock::time_point begin = Clock::now();
-    Request base;
-    base.sampling = params;
     if (grammar) base.constraint = NIBBLE_TRY(engine.constraint(std::move(*grammar)));
     NIBBLE_TRY(submit_all(engine, conversations, base, output));
     const bool cancelled = NIBBLE_TRY(generate(engine, output));
@@ -213,6 +230,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     add_answer(app, *c);
     add_output(app, *c);
     c->sampling.add(app);
+    c->decoding.add(app, "More about the answer");
     c->model.add(app);
     c->options.add(app);
     app.footer(

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <type_traits>
+#include <utility>
 
 #include "ggml/base/cat.h"
 
@@ -49,6 +50,23 @@ size_t RunOutput::add(RunAnswer answer) {
     return answers_.size() - 1;
 }
 
+nlohmann::ordered_json RunOutput::details(Token token, const TokenDetail& detail) const {
+    Json one = {{"token", token}, {"text", tokenizer_->piece(token)}, {"logprob", detail.logprob}};
+    one["top"] = Json::array();
+    for (const TokenLogprob& t : detail.top)
+        one["top"].push_back(
+            {{"token", t.token}, {"text", tokenizer_->piece(t.token)}, {"logprob", t.logprob}});
+    return one;
+}
+
+// An answer chosen among several comes whole.
+void RunOutput::take_alternatives(RunAnswer& a, const Event& e) const {
+    a.alternatives = e.alternatives;
+    a.tokens = e.alternatives[0].tokens;
+    for (size_t i = 0; i < e.alternatives[0].details.size(); ++i)
+        a.logprobs.push_back(details(a.tokens[i], e.alternatives[0].details[i]));
+}
+
 void RunOutput::take(const Event& e) {
     const auto it = std::ranges::find(answers_, e.request, &RunAnswer::id);
     if (it == answers_.end()) return;
@@ -56,21 +74,17 @@ void RunOutput::take(const Event& e) {
     RunAnswer& a = *it;
     a.end = RunAnswer::Clock::now();
     Json one;
+    if (!std::exchange(a.begun, true)) a.first = a.end;
     if (e.token >= 0) {
-        if (a.tokens.empty()) a.first = a.end;
         a.tokens.push_back(e.token);
         if (!a.logprobs.is_null()) {
-            one = {{"token", e.token}, {"text", tokenizer_->piece(e.token)}, {"logprob", e.logprob}};
-            one["top"] = Json::array();
-            for (const TokenLogprob& t : e.top)
-                one["top"].push_back(
-                    {{"token", t.token}, {"text", tokenizer_->piece(t.token)}, {"logprob", t.logprob}});
+            one = details(e.token, {e.logprob, e.top});
             a.logprobs.push_back(one);
         }
     }
+    if (!e.alternatives.empty()) take_alternatives(a, e);
     a.text += e.text;
     a.finish = e.finish;
-    if (a.finish != Finish::none && a.tokens.empty()) a.first = a.end;
     if (format_ == RunFormat::text) show(index, e.text);
     if (format_ == RunFormat::jsonl && e.token >= 0) {
         Json line = {{"event", "token"}, {"index", index}, {"token", e.token}, {"text", e.text}};
@@ -97,6 +111,18 @@ nlohmann::ordered_json RunOutput::result(size_t index) const {
               {"finish", name(a.finish)},
               {"prompt_tokens", a.prompt_tokens}};
     if (!a.logprobs.is_null()) j["logprobs"] = a.logprobs;
+    if (!a.alternatives.empty()) {
+        j["score"] = a.alternatives[0].score;
+        j["alternatives"] = Json::array();
+        for (const Alternative& x : a.alternatives)
+            j["alternatives"].push_back({{"text", a.prompt + x.text},
+                                         {"tokens", x.tokens},
+                                         {"finish", name(x.finish)},
+                                         {"logprob", x.logprob},
+                                         {"score", x.score}});
+        for (size_t i = 0; i < a.alternatives.size() && parameters_.contains("best_of"); ++i)
+            j["alternatives"][i]["seed"] = a.alternatives[i].seed;
+    }
     j["timings"] = {{"load_ms", load_ * 1e3},
                     {"prompt_ms", a.prompt_seconds() * 1e3},
                     {"generation_ms", a.decode_seconds() * 1e3},

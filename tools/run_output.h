@@ -24,9 +24,12 @@ struct RunAnswer {
     int64_t prompt_tokens = 0;
     std::string text;
     std::vector<Token> tokens;
+    std::vector<Alternative>
+        alternatives;                 // of best-of and beams, best first; its text and tokens are those above
     nlohmann::ordered_json logprobs;  // null unless asked for
     Finish finish = Finish::none;
-    Clock::time_point start, first, end;
+    Clock::time_point start, first, end;  // first: token, or sign of life
+    bool begun = false;
 
     double prompt_seconds() const { return std::chrono::duration<double>(first - start).count(); }
     double decode_seconds() const { return std::chrono::duration<double>(end - first).count(); }
@@ -47,6 +50,8 @@ class RunOutput {
     const std::vector<RunAnswer>& answers() const { return answers_; }
 
   private:
+    void take_alternatives(RunAnswer& a, const Event& event) const;
+    nlohmann::ordered_json details(Token token, const TokenDetail& detail) const;
     void show(size_t index, const std::string& text);
     nlohmann::ordered_json result(size_t index) const;
 

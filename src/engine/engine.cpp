@@ -7,7 +7,7 @@
 
 #include "src/engine/nan_check.h"
 #include "src/engine/scheduler.h"
-#include "src/engine/sequence.h"
+#include "src/engine/state.h"
 #include "src/model/vocab_file.h"
 
 namespace nibble {
@@ -33,55 +33,6 @@ std::string_view name(Finish finish) {
     }
     return "none";
 }
-
-namespace {
-
-// A sequence's grammar as the sampler sees it.
-class MatcherFilter : public TokenFilter {
-  public:
-    explicit MatcherFilter(const Matcher& matcher) : matcher_(matcher) {}
-    bool allows(Token token) override { return matcher_.allows(token); }
-    void mask(std::span<float> logits) override {
-        masked_ = true;
-        const auto mask = matcher_.mask();
-        for (size_t word = 0; word * 64 < logits.size(); ++word) {
-            const uint64_t bits = word < mask->size() ? (*mask)[word] : 0;
-            if (bits == ~uint64_t{0}) continue;
-            const size_t end = std::min(logits.size(), word * 64 + 64);
-            for (size_t i = word * 64; i < end; ++i)
-                if (!(bits >> (i % 64) & 1)) logits[i] = -std::numeric_limits<float>::infinity();
-        }
-    }
-
-    bool masked() const { return masked_; }
-
-  private:
-    const Matcher& matcher_;
-    bool masked_ = false;
-};
-
-}  // namespace
-
-struct Engine::State {
-    EngineConfig config;
-    ModelRunner runner;
-    Tokenizer tokenizer;
-    std::vector<KvGroup> groups;
-    std::vector<std::unique_ptr<Sequence>> sequences;  // running and waiting, in order of arrival
-    RequestId next_id = 1;
-    std::shared_ptr<const TokenTrie> token_trie;  // made for the first constraint
-
-    Result<void> make_groups();
-    void adopt_prefix(Sequence& s);
-    Result<void> add_rows(Batch& batch, Sequence& s, int32_t count);
-    Result<Event> sample(Sequence& s, std::span<float> logits);
-    Result<std::optional<Token>> pick(Sequence& s, std::span<float> logits);
-    Finish finish_of(const Sequence& s, Token token) const;
-    void remember(Sequence& s);
-    void remember(std::span<const Token> stored, std::span<const BlockTable> tables, bool last_page);
-    Result<void> reserve(Batch& batch, Sequence& s, int32_t count);
-    void report_cancelled(StepReport& report);
-};
 
 Result<void> Engine::State::make_groups() {
     for (const KvGroupSpec& g : runner.spec().kv_groups) {
@@ -135,6 +86,19 @@ std::vector<Token> tokens_containing(const Tokenizer& tokenizer, const std::vect
     return tokens;
 }
 
+Result<void> check(const Decoding& d, const RunnerConfig& config) {
+    if (d.kind == Decoding::Kind::sample) return {};
+    const std::string what = d.kind == Decoding::Kind::beams ? "beams" : "best-of";
+    if (d.width < 1 || d.width > max_answers || d.width > config.max_sequences)
+        return Error{ErrorCode::invalid_argument, what,
+                     cat(d.width, " answers at once: at most ", std::min(max_answers, config.max_sequences)),
+                     "choose among fewer"};
+    if (!(d.length_penalty >= 0 && d.length_penalty <= 10))
+        return Error{ErrorCode::invalid_argument, "length penalty", cat(d.length_penalty, " is not allowed"),
+                     "a number from 0 to 10"};
+    return {};
+}
+
 }  // namespace
 
 Result<RequestId> Engine::submit(Request request) {
@@ -152,10 +116,11 @@ Result<RequestId> Engine::submit(Request request) {
     if (request.sampling.dry_multiplier > 0 && request.sampling.dry_breaker_tokens.empty())
         request.sampling.dry_breaker_tokens =
             tokens_containing(tokenizer(), request.sampling.dry_sequence_breakers);
+    NIBBLE_TRY(check(request.decoding, state_->runner.config()));
     Chain chain = NIBBLE_TRY(Chain::create(request.sampling, static_cast<size_t>(spec().n_vocab)));
     for (const Token t : request.prompt) chain.accept(t);
     auto s = std::unique_ptr<Sequence>(new Sequence{state_->next_id++,
-                                                    std::move(request),
+                                                    std::make_shared<const Request>(std::move(request)),
                                                     {},
                                                     0,
                                                     0,
@@ -166,10 +131,14 @@ Result<RequestId> Engine::submit(Request request) {
                                                     StopMatcher({}),
                                                     {},
                                                     false});
-    s->tokens = s->request.prompt;
-    s->rng = Rng(s->request.sampling.seed.value_or(0), s->request.stream);
-    s->stop = StopMatcher(s->request.stop);
-    if (s->request.constraint) s->matcher.emplace(s->request.constraint);
+    s->tokens = s->request->prompt;
+    s->rng = Rng(s->request->sampling.seed.value_or(0), s->request->stream);
+    s->stop = StopMatcher(s->request->stop);
+    if (s->request->decoding.kind != Decoding::Kind::sample) {
+        s->choice = std::make_shared<Choice>(Choice{s->request->decoding});
+        s->answer.seed = s->rng.seed();
+    }
+    if (s->request->constraint) s->matcher.emplace(s->request->constraint);
     for (KvGroup& g : state_->groups) s->tables.emplace_back(*g.pool);
     state_->sequences.push_back(std::move(s));
     return state_->sequences.back()->id;
@@ -183,23 +152,6 @@ Result<std::shared_ptr<Constraint>> Engine::constraint(Grammar grammar) {
 void Engine::cancel(RequestId request) {
     for (auto& s : state_->sequences)
         if (s->id == request) s->cancelled = true;
-}
-
-// Takes over the cached pages that every group has for the beginning of the prompt.
-void Engine::State::adopt_prefix(Sequence& s) {
-    const std::span<const Token> prompt(s.tokens.data(), s.tokens.size() - 1);  // one token must be computed
-    int32_t n = static_cast<int32_t>(prompt.size());
-    std::vector<PrefixMatch> matches;
-    for (KvGroup& g : groups) {
-        if (!g.index) return;
-        matches.push_back(g.index->match(prompt));
-        n = std::min(n, matches.back().n_tokens);
-    }
-    if (n == 0) return;
-    const auto n_pages = static_cast<size_t>((n + runner.config().page_size - 1) / runner.config().page_size);
-    for (size_t g = 0; g < groups.size(); ++g)
-        s.tables[g].adopt(std::span(matches[g].pages).first(n_pages), n);
-    s.n_computed = n;
 }
 
 // Pages for the next rows. A copy of an adopted page needs one page more than the sequence: where there is
@@ -238,134 +190,46 @@ Result<void> Engine::State::add_rows(Batch& batch, Sequence& s, int32_t count) {
     return {};
 }
 
-// Makes the pages of a finished sequence findable for later requests.
-void Engine::State::remember(Sequence& s) {
-    remember(std::span(s.tokens).first(static_cast<size_t>(s.n_computed)), s.tables, true);
-}
-
-// The index knows full pages. The last one is filled up with tokens that no prompt has, so that it is found
-// by those that are stored; whoever writes behind them writes into a copy. Not of a sequence that still runs.
-void Engine::State::remember(std::span<const Token> stored, std::span<const BlockTable> tables,
-                             bool last_page) {
-    std::vector<Token> filled(stored.begin(), stored.end());
-    const auto page_size = static_cast<size_t>(runner.config().page_size);
-    if (last_page) filled.resize((filled.size() + page_size - 1) / page_size * page_size, Token{-1});
-    for (size_t g = 0; g < groups.size(); ++g)
-        if (groups[g].index) groups[g].index->insert(filled, tables[g].pages());
-}
-
-Result<CachedPrefix> Engine::export_prefix(std::span<const Token> tokens) {
-    State& e = *state_;
-    CachedPrefix p;
-    auto n = static_cast<int32_t>(tokens.size());
-    std::vector<PrefixMatch> matches;
-    for (KvGroup& g : e.groups) {
-        if (!g.index) return p;
-        matches.push_back(g.index->match(tokens));
-        n = std::min(n, matches.back().n_tokens);
-    }
-    p.tokens.assign(tokens.begin(), tokens.begin() + n);
-    const auto n_pages =
-        static_cast<size_t>((n + e.runner.config().page_size - 1) / e.runner.config().page_size);
-    for (size_t g = 0; g < e.groups.size(); ++g) {
-        const size_t size = e.runner.page_bytes(static_cast<int32_t>(g));
-        p.pages.emplace_back(size * n_pages);
-        for (size_t i = 0; i < n_pages; ++i)
-            NIBBLE_TRY(e.runner.read_page(static_cast<int32_t>(g), matches[g].pages[i],
-                                          std::span(p.pages[g]).subspan(i * size, size)));
-    }
-    return p;
-}
-
-Result<void> Engine::import_prefix(const CachedPrefix& p) {
-    State& e = *state_;
-    const size_t n = p.tokens.size();
-    if (n == 0) return {};
-    const auto page_size = static_cast<size_t>(e.runner.config().page_size);
-    if (n >= static_cast<size_t>(ctx()))
-        return Error{ErrorCode::invalid_argument, "session",
-                     cat("holds ", n, " tokens, the context ", ctx(), " including the answer"),
-                     "give a larger --ctx"};
-    const size_t n_pages = (n + page_size - 1) / page_size;
-    if (p.pages.size() != e.groups.size() || !idle())
-        return Error{ErrorCode::corrupt, "session", "its parts do not fit this model", ""};
-    std::vector<BlockTable> tables;
-    for (size_t g = 0; g < e.groups.size(); ++g) {
-        const size_t size = e.runner.page_bytes(static_cast<int32_t>(g));
-        if (p.pages[g].size() != size * n_pages)
-            return Error{
-                ErrorCode::corrupt, "session",
-                cat("has ", p.pages[g].size(), " bytes of keys and values, ", size * n_pages, " are needed"),
-                ""};
-        BlockTable& table = tables.emplace_back(*e.groups[g].pool);
-        NIBBLE_TRY(table.reserve(static_cast<int32_t>(n)));
-        table.advance(static_cast<int32_t>(n));
-        for (size_t i = 0; i < n_pages; ++i)
-            NIBBLE_TRY(e.runner.write_page(static_cast<int32_t>(g), table.pages()[i],
-                                           std::span(p.pages[g]).subspan(i * size, size)));
-    }
-    e.remember(p.tokens, tables, true);
-    return {};
-}
-
-Finish Engine::State::finish_of(const Sequence& s, Token token) const {
-    if (s.stop.matched()) return Finish::stop;
-    if (!s.request.ignore_eos && tokenizer.is_end_of_generation(token)) return Finish::eos;
-    if (s.matcher && !s.matcher->may_continue()) return Finish::complete;
-    if (s.request.max_tokens >= 0 && s.n_generated >= s.request.max_tokens) return Finish::length;
-    if (static_cast<int32_t>(s.tokens.size()) >= runner.config().ctx) return Finish::context;
-    return Finish::none;
-}
-
-// Under a constraint only tokens that keep to it, as TokenFilter says; nothing if there is none.
-Result<std::optional<Token>> Engine::State::pick(Sequence& s, std::span<float> logits) {
-    if (!s.matcher) return std::optional(NIBBLE_TRY(s.chain.pick(logits, s.rng)));
-    MatcherFilter filter(*s.matcher);
-    const Result<Token> token = s.chain.pick(logits, s.rng, &filter);
-    if (!token && filter.masked()) return std::optional<Token>();
-    NIBBLE_TRY(token);
-    NIBBLE_TRY(s.matcher->accept(*token));
-    return std::optional(*token);
-}
-
-Result<Event> Engine::State::sample(Sequence& s, std::span<float> logits) {
-    // A vocabulary padded beyond the tokenizer: ids without text must never be drawn.
-    std::fill(logits.begin() + static_cast<int64_t>(tokenizer.n_vocab()), logits.end(),
-              -std::numeric_limits<float>::infinity());
-    Event e;
-    e.request = s.id;
-    if (s.request.logprobs > 0)
-        e.top = NIBBLE_TRY(top_logprobs(logits, static_cast<size_t>(s.request.logprobs)));
-    const std::optional<Token> token = NIBBLE_TRY(pick(s, logits));
-    if (!token) {
-        e.text = s.stop.push(s.detokenizer.flush()) + s.stop.flush();
-        e.finish = Finish::stuck;
-        return e;
-    }
-    e.token = *token;
-    if (s.request.logprobs >= 0)
-        e.logprob =
-            static_cast<double>(logits[static_cast<size_t>(e.token)]) - NIBBLE_TRY(log_sum_exp(logits));
-    s.chain.accept(e.token);
-    s.tokens.push_back(e.token);
-    ++s.n_generated;
-    const bool ends = !s.request.ignore_eos && tokenizer.is_end_of_generation(e.token);
-    if (!ends) e.text = s.stop.push(s.detokenizer.push(e.token));
-    e.finish = finish_of(s, e.token);
-    if (e.finish != Finish::none && e.finish != Finish::stop) {
-        e.text += s.stop.push(s.detokenizer.flush());
-        e.text += s.stop.flush();
-    }
-    return e;
-}
-
 void Engine::State::report_cancelled(StepReport& report) {
+    std::vector<std::pair<RequestId, std::shared_ptr<Choice>>> choices;
     std::erase_if(sequences, [&](const auto& s) {
         if (!s->cancelled) return false;
+        if (s->choice) {
+            if (choices.empty() || choices.back().first != s->id) choices.push_back({s->id, s->choice});
+            end(*s, Finish::cancelled);
+            return true;
+        }
         report.events.push_back({s->id, -1, s->stop.flush(), Finish::cancelled});
         remember(*s);
         return true;
     });
+    for (const auto& [id, choice] : choices) report.events.push_back(chosen(id, *choice));
+}
+
+void Engine::State::report_ended(StepReport& report) {
+    for (const Event& event : report.events) {
+        if (event.finish == Finish::none) continue;
+        std::erase_if(sequences, [&](const auto& s) {
+            if (s->id != event.request) return false;
+            remember(*s);
+            return true;
+        });
+    }
+}
+
+// The first sequences run, the others wait: the cache holds max_sequences of full length, so that a running
+// sequence never lacks a page. A request with several answers counts in full from the beginning.
+size_t Engine::State::n_running() const {
+    int32_t free = runner.config().max_sequences;
+    size_t n = 0;
+    for (; n < sequences.size(); ++n) {
+        const Sequence& s = *sequences[n];
+        const bool counted = n > 0 && s.choice && s.choice == sequences[n - 1]->choice;
+        const int32_t needed = counted ? 0 : s.choice ? s.choice->decoding.width : 1;
+        if (needed > free) break;
+        free -= needed;
+    }
+    return n;
 }
 
 Result<StepReport> Engine::step() {
@@ -376,10 +240,8 @@ Result<StepReport> Engine::step() {
         report.idle = report.events.empty();
         return report;
     }
-    // The first max_sequences run, the others wait: the cache holds that many of full length, so that a
-    // running sequence never lacks a page.
     const RunnerConfig& config = e.runner.config();
-    const auto n_running = std::min(e.sequences.size(), static_cast<size_t>(config.max_sequences));
+    const size_t n_running = e.n_running();
     std::vector<Work> work;
     for (size_t i = 0; i < n_running; ++i) {
         Sequence& s = *e.sequences[i];
@@ -402,6 +264,7 @@ Result<StepReport> Engine::step() {
 
     const auto n_vocab = static_cast<size_t>(spec().n_vocab);
     size_t out = 0;
+    std::vector<State::Row> choices;
     for (size_t i = 0; i < n_running; ++i) {
         Sequence& s = *e.sequences[i];
         if (!rows[i]) continue;
@@ -412,20 +275,23 @@ Result<StepReport> Engine::step() {
         if (s.pending()) continue;
         if (!s.decoding())
             e.remember(std::span(s.tokens).first(static_cast<size_t>(s.n_computed)), s.tables, false);
-        if (s.request.max_tokens == 0) {  // the prompt alone was wanted
+        if (s.request->max_tokens == 0) {  // the prompt alone was wanted
             report.events.push_back({s.id, -1, "", Finish::length});
             ++out;
             continue;
         }
-        report.events.push_back(NIBBLE_TRY(e.sample(s, logits.subspan(out++ * n_vocab, n_vocab))));
+        const std::span<float> row = logits.subspan(out++ * n_vocab, n_vocab);
+        if (s.choice)
+            choices.push_back({&s, row});
+        else
+            report.events.push_back(NIBBLE_TRY(e.sample(s, row)));
     }
-    for (const Event& event : report.events) {
-        if (event.finish == Finish::none) continue;
-        std::erase_if(e.sequences, [&](const auto& s) {
-            if (s->id != event.request) return false;
-            e.remember(*s);
-            return true;
-        });
+    e.report_ended(report);
+    for (size_t i = 0; i < choices.size();) {  // those of one request stand together
+        size_t n = 1;
+        while (i + n < choices.size() && choices[i + n].sequence->choice == choices[i].sequence->choice) ++n;
+        NIBBLE_TRY(e.choose(std::span(choices).subspan(i, n), report));
+        i += n;
     }
     return report;
 }

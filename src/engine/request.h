@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ggml/base/result.h"
-#include "src/sample/logprobs.h"
+#include "src/sample/beam_search.h"
 #include "src/sample/params.h"
 #include "src/text/grammar/constraint.h"
 
@@ -24,6 +24,7 @@ struct Request {
     bool ignore_eos = false;        // end-of-generation tokens are never chosen
     uint64_t stream = 0;            // tells samples of one prompt and seed apart
     int32_t logprobs = -1;          // >= 0: report log-probabilities, with so many alternatives
+    Decoding decoding;              // other than sample: the answer comes whole, at the end
     // What the answer must be, e.g. from Engine::constraint(); may be shared by requests of one engine.
     std::shared_ptr<Constraint> constraint;
 };
@@ -40,6 +41,23 @@ enum class Finish : uint8_t {
 };
 std::string_view name(Finish finish);
 
+// What is known of a generated token beside its id, under the model's own distribution.
+struct TokenDetail {
+    double logprob = 0;
+    std::vector<TokenLogprob> top{};  // the most likely tokens there, in order
+};
+
+// One of several answers to a prompt, from which the best is chosen.
+struct Alternative {
+    std::vector<Token> tokens{};
+    std::string text{};
+    Finish finish = Finish::none;
+    double logprob = 0;                  // of all tokens
+    double score = 0;                    // see answer_score()
+    uint64_t seed = 0;                   // of best-of: what gives this answer alone
+    std::vector<TokenDetail> details{};  // per token, if log-probabilities were asked for
+};
+
 // One generated token of one request. `text` is what became certain to print: it may be empty (half a
 // character, the beginning of a stop string) or hold what several tokens held back.
 struct Event {
@@ -49,6 +67,10 @@ struct Event {
     Finish finish = Finish::none;
     double logprob = 0;               // of the token, under the model's own distribution; if asked for
     std::vector<TokenLogprob> top{};  // the most likely tokens there, in order; if asked for
+    // Best-of and beams have two events without a token: when the prompt is computed, and at the end with the
+    // answers, best first (complete ones before those that were cancelled or stuck), and the text of the
+    // first.
+    std::vector<Alternative> alternatives{};
 };
 
 struct StepReport {

@@ -21,9 +21,15 @@ struct KvGroup {
     int32_t window = 0;
 };
 
+// The sequences of a request whose answer is chosen among several: what they share.
+struct Choice {
+    Decoding decoding;
+    std::vector<Alternative> ended{};
+};
+
 struct Sequence {
     RequestId id = 0;
-    Request request;
+    std::shared_ptr<const Request> request;
     std::vector<Token> tokens;  // prompt and what was generated
     int32_t n_computed = 0;
     int64_t n_generated = 0;
@@ -34,6 +40,8 @@ struct Sequence {
     StopMatcher stop;
     std::optional<Matcher> matcher;  // of request.constraint
     bool cancelled = false;
+    std::shared_ptr<Choice> choice{};  // null: an answer of its own, reported token by token
+    Alternative answer{};              // so far, of a choice
 
     int32_t pending() const { return static_cast<int32_t>(tokens.size()) - n_computed; }
     bool decoding() const { return n_generated > 0; }

@@ -1,0 +1,182 @@
+// Answers that are chosen among several: best-of draws each of them, a beam search weighs all continuations.
+// Sequences of a request share the pages of what they have in common, and copy one when they part.
+#include <algorithm>
+#include <limits>
+
+#include "src/engine/state.h"
+
+namespace nibble {
+namespace {
+
+bool is_complete(const Alternative& a) { return a.finish != Finish::cancelled && a.finish != Finish::stuck; }
+
+bool better(const Alternative& a, const Alternative& b) {
+    if (is_complete(a) != is_complete(b)) return is_complete(a);
+    return a.score > b.score;
+}
+
+void add(Alternative& answer, const Event& e, TokenDetail detail, bool keep_details) {
+    answer.tokens.push_back(e.token);
+    answer.text += e.text;
+    answer.logprob += detail.logprob;
+    if (keep_details) answer.details.push_back(std::move(detail));
+}
+
+}  // namespace
+
+std::unique_ptr<Sequence> Engine::State::fork(const Sequence& s) const {
+    auto twin = std::unique_ptr<Sequence>(new Sequence{s.id,
+                                                       s.request,
+                                                       s.tokens,
+                                                       s.n_computed,
+                                                       s.n_generated,
+                                                       {},
+                                                       s.chain.clone(),
+                                                       s.rng,
+                                                       s.detokenizer,
+                                                       s.stop,
+                                                       s.matcher,
+                                                       s.cancelled,
+                                                       s.choice,
+                                                       s.answer});
+    for (const BlockTable& table : s.tables) twin->tables.push_back(table.fork());
+    return twin;
+}
+
+// The answer as it is now is one of those to choose from.
+void Engine::State::end(Sequence& s, Finish finish) {
+    if (finish == Finish::cancelled || finish == Finish::stuck)
+        s.answer.text += s.stop.push(s.detokenizer.flush()) + s.stop.flush();
+    s.answer.finish = finish;
+    s.answer.score =
+        answer_score(s.answer.logprob, s.answer.tokens.size(), s.choice->decoding.length_penalty);
+    s.choice->ended.push_back(std::move(s.answer));
+}
+
+Event Engine::State::chosen(RequestId id, Choice& choice) const {
+    Event e;
+    e.request = id;
+    e.alternatives = std::move(choice.ended);
+    std::ranges::stable_sort(e.alternatives, better);
+    if (e.alternatives.size() > static_cast<size_t>(choice.decoding.width))
+        e.alternatives.resize(static_cast<size_t>(choice.decoding.width));
+    e.text = e.alternatives[0].text;
+    e.finish = e.alternatives[0].finish;
+    e.logprob = e.alternatives[0].logprob;
+    return e;
+}
+
+Result<void> Engine::State::choose(std::span<const Row> rows, StepReport& report) {
+    const RequestId id = rows[0].sequence->id;
+    const std::shared_ptr<Choice> choice = rows[0].sequence->choice;
+    const auto ours = [&](const auto& s) { return s->choice == choice; };
+    const auto first = std::ranges::find_if(sequences, ours);
+    const auto last = std::find_if_not(first, sequences.end(), ours);
+    if (!rows[0].sequence->decoding()) report.events.push_back({id, -1, ""});
+    Sequences now;
+    std::move(first, last, std::back_inserter(now));
+    Sequences next =
+        NIBBLE_TRY(choice->decoding.kind == Decoding::Kind::beams ? extend_beams(std::move(now), rows)
+                                                                  : draw_each(std::move(now), rows));
+    const bool done = next.empty();
+    sequences.insert(sequences.erase(first, last), std::make_move_iterator(next.begin()),
+                     std::make_move_iterator(next.end()));
+    if (done) report.events.push_back(chosen(id, *choice));
+    return {};
+}
+
+// Answer i is what seed + i gives alone: the same chain, the same numbers, and rows of a batch are as
+// alone.
+Result<Engine::State::Sequences> Engine::State::draw_each(Sequences sequences, std::span<const Row> rows) {
+    std::vector<std::span<float>> logits(sequences.size());
+    for (const Row& row : rows)
+        for (size_t i = 0; i < sequences.size(); ++i)
+            if (sequences[i].get() == row.sequence) logits[i] = row.logits;
+    if (!sequences[0]->decoding()) {
+        const auto width = static_cast<size_t>(sequences[0]->choice->decoding.width);
+        while (sequences.size() < width) {
+            auto twin = fork(*sequences[0]);
+            twin->answer.seed += sequences.size();
+            twin->rng = Rng(twin->answer.seed, twin->request->stream);
+            sequences.push_back(std::move(twin));
+        }
+        logits.assign(width, logits[0]);
+    }
+    Sequences next;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+        Sequence& s = *sequences[i];
+        if (!logits[i].empty()) {
+            Event e = NIBBLE_TRY(sample(s, logits[i]));
+            if (e.token >= 0) {
+                const double logprob = static_cast<double>(logits[i][static_cast<size_t>(e.token)]) -
+                                       NIBBLE_TRY(log_sum_exp(logits[i]));
+                add(s.answer, e, {logprob, std::move(e.top)}, s.request->logprobs >= 0);
+            }
+            if (e.finish != Finish::none) {
+                end(s, e.finish);
+                continue;
+            }
+        }
+        next.push_back(std::move(sequences[i]));
+    }
+    return next;
+}
+
+// The n most likely tokens that are allowed, with their log-probabilities among all tokens.
+Result<std::vector<TokenLogprob>> Engine::State::next_tokens(const Sequence& s, std::span<float> logits,
+                                                             size_t n, TokenDetail& detail) const {
+    forbid_padding(logits);
+    const double log_sum = NIBBLE_TRY(log_sum_exp(logits));
+    if (s.request->logprobs > 0)
+        detail.top = NIBBLE_TRY(top_logprobs(logits, static_cast<size_t>(s.request->logprobs)));
+    constexpr float never = -std::numeric_limits<float>::infinity();
+    if (s.matcher) forbid_what_breaks(*s.matcher, logits);
+    if (s.request->ignore_eos)
+        for (const Token t : tokenizer.vocab().end_of_generation)
+            if (tokenizer.is_end_of_generation(t)) logits[static_cast<size_t>(t)] = never;
+    if (std::ranges::all_of(logits, [](float l) { return l == never; })) return std::vector<TokenLogprob>();
+    std::vector<TokenLogprob> next = NIBBLE_TRY(top_logprobs(logits, n));
+    std::erase_if(next, [&](const TokenLogprob& t) { return logits[static_cast<size_t>(t.token)] == never; });
+    for (TokenLogprob& t : next)
+        t.logprob = static_cast<double>(logits[static_cast<size_t>(t.token)]) - log_sum;
+    return next;
+}
+
+// One step of the search that beam_search.h defines.
+Result<Engine::State::Sequences> Engine::State::extend_beams(Sequences beams, std::span<const Row> rows) {
+    if (rows.size() != beams.size())
+        return Error{ErrorCode::internal, "beams", "were not computed together", ""};
+    Choice& choice = *beams[0]->choice;
+    const auto width = static_cast<size_t>(choice.decoding.width);
+    const size_t n_ends = tokenizer.vocab().end_of_generation.size();  // of them none goes on
+    std::vector<double> logprobs;
+    std::vector<std::vector<TokenLogprob>> tokens;
+    std::vector<TokenDetail> details(beams.size());
+    for (size_t i = 0; i < beams.size(); ++i) {
+        logprobs.push_back(beams[i]->answer.logprob);
+        tokens.push_back(NIBBLE_TRY(next_tokens(*beams[i], rows[i].logits, width + n_ends, details[i])));
+        if (tokens.back().empty()) end(*beams[i], Finish::stuck);
+    }
+    Sequences next;
+    const auto continuations = best_continuations(logprobs, tokens, width + beams.size() * n_ends);
+    for (size_t rank = 0; rank < continuations.size() && next.size() < width; ++rank) {
+        const Continuation& c = continuations[rank];
+        auto beam = fork(*beams[c.beam]);
+        if (beam->matcher) NIBBLE_TRY(beam->matcher->accept(c.token));
+        const Event e = append(*beam, c.token);
+        add(beam->answer, e, {c.token_logprob, details[c.beam].top}, beam->request->logprobs >= 0);
+        if (e.finish == Finish::none)
+            next.push_back(std::move(beam));
+        else if (rank < width)
+            end(*beam, e.finish);
+    }
+    if (next.empty() || choice.ended.size() < width) return next;
+    std::ranges::stable_sort(choice.ended, better);
+    choice.ended.resize(width);
+    const Alternative& best = next[0]->answer;
+    const double score = answer_score(best.logprob, best.tokens.size(), choice.decoding.length_penalty);
+    if (is_complete(choice.ended.back()) && score <= choice.ended.back().score) next.clear();
+    return next;
+}
+
+}  // namespace nibble

@@ -1,0 +1,53 @@
+// What the engine knows between two steps. Internal to the engine: its parts are in several files.
+// Sequences are kept in order of arrival; those of one request stand together.
+#pragma once
+
+#include "src/engine/engine.h"
+#include "src/engine/sequence.h"
+
+namespace nibble {
+
+struct Engine::State {
+    EngineConfig config;
+    ModelRunner runner;
+    Tokenizer tokenizer;
+    std::vector<KvGroup> groups;
+    std::vector<std::unique_ptr<Sequence>> sequences;  // running and waiting, in order of arrival
+    RequestId next_id = 1;
+    std::shared_ptr<const TokenTrie> token_trie;  // made for the first constraint
+
+    Result<void> make_groups();
+    void adopt_prefix(Sequence& s);
+    Result<void> add_rows(Batch& batch, Sequence& s, int32_t count);
+    Result<Event> sample(Sequence& s, std::span<float> logits);
+    Result<std::optional<Token>> pick(Sequence& s, std::span<float> logits);
+    void forbid_padding(std::span<float> logits) const;
+    Event append(Sequence& s, Token token) const;
+    Finish finish_of(const Sequence& s, Token token) const;
+    void remember(Sequence& s);
+    void remember(std::span<const Token> stored, std::span<const BlockTable> tables, bool last_page);
+    Result<void> reserve(Batch& batch, Sequence& s, int32_t count);
+    size_t n_running() const;
+    void report_cancelled(StepReport& report);
+    void report_ended(StepReport& report);
+
+    // Of best-of and beams: the logits of sequences that are computed, and how their request goes on.
+    struct Row {
+        Sequence* sequence = nullptr;
+        std::span<float> logits;
+    };
+    using Sequences = std::vector<std::unique_ptr<Sequence>>;
+    std::unique_ptr<Sequence> fork(const Sequence& s) const;
+    Result<void> choose(std::span<const Row> rows, StepReport& report);
+    Result<Sequences> draw_each(Sequences sequences, std::span<const Row> rows);
+    Result<Sequences> extend_beams(Sequences beams, std::span<const Row> rows);
+    Result<std::vector<TokenLogprob>> next_tokens(const Sequence& s, std::span<float> logits, size_t n,
+                                                  TokenDetail& detail) const;
+    static void end(Sequence& s, Finish finish);
+    Event chosen(RequestId id, Choice& choice) const;
+};
+
+// -inf for every token that does not keep to the grammar.
+void forbid_what_breaks(const Matcher& matcher, std::span<float> logits);
+
+}  // namespace nibble
