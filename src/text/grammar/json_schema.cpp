@@ -3,23 +3,20 @@
 #include "src/text/grammar/json_schema.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
 #include "ggml/base/cat.h"
 #include "src/text/grammar/grammar.h"
-#include "src/text/grammar/json_text.h"
-#include "src/text/grammar/regex.h"
 #include "src/text/grammar/scanner.h"
+#include "src/text/grammar/schema_document.h"
+#include "src/text/grammar/schema_values.h"
 
 namespace nibble {
 namespace {
 
-constexpr int32_t max_merges = 64, max_all_merges = 2048;  // allOf, $ref and anyOf on the way to one schema
-constexpr size_t max_schema_text = 1 << 18;                // merging copies
-constexpr size_t max_schemas = 1 << 16;                    // translated from one document
-constexpr size_t max_key_length = 200;                     // of a listed property beside additionalProperties
+constexpr size_t max_schema_text = 1 << 18;  // merging copies
+constexpr size_t max_key_length = 200;       // of a listed property beside additionalProperties
 
 using Types = std::set<std::string>;
 const Types& all_types() {
@@ -71,24 +68,18 @@ std::string_view subject_of(const std::string& key) {
 
 class Translator {
   public:
-    Translator(GrammarSource& source, const Json& root) : g_(source), root_(root), text_(source) {}
+    Translator(GrammarSource& source, const Json& root)
+        : g_(source), doc_(root), text_(source), values_(source, text_) {}
 
     Result<RuleId> document() {
         const RuleId rule = g_.add_rule("#");
         by_ref_["#"] = rule;
-        const ExprId body = NIBBLE_TRY(schema(root_, "#"));
+        const ExprId body = NIBBLE_TRY(schema(doc_.root(), "#"));
         g_.define(rule, body);
         return rule;
     }
 
   private:
-    Error refuse(const std::string& where, std::string what, std::string fix = {}) const {
-        return {ErrorCode::unsupported, cat("schema ", where), std::move(what), std::move(fix)};
-    }
-    Error malformed(const std::string& where, std::string what) const {
-        return {ErrorCode::invalid_argument, cat("schema ", where), std::move(what), ""};
-    }
-
     // A rule of its own for what is used more than once.
     ExprId as_rule(ExprId body, const std::string& where) {
         const RuleId rule = g_.add_rule(where);
@@ -96,45 +87,10 @@ class Translator {
         return g_.reference(rule);
     }
 
-    Result<const Json*> resolve(const Json& ref, const std::string& where) const {
-        if (!ref.is_string()) return malformed(where, "'$ref' is not a string");
-        const auto text = ref.get<std::string>();
-        if (!text.starts_with("#"))
-            return refuse(where, cat("'$ref' to '", text, "': only references into the schema itself"));
-        if (text == "#") return &root_;
-        if (text[1] != '/') return refuse(where, cat("'$ref' to '", text, "': anchors are not supported"));
-        const Json* at = &root_;
-        for (size_t from = 2; from <= text.size();) {
-            const size_t to = std::min(text.find('/', from), text.size());
-            const std::string key = unescaped(text.substr(from, to - from));
-            const auto index = at->is_array() ? array_index(key, at->size()) : std::nullopt;
-            if (at->is_object() && at->contains(key)) {
-                at = &(*at)[key];
-            } else if (index) {
-                at = &(*at)[*index];
-            } else {
-                return malformed(where, cat("'$ref' to '", text, "', which does not exist"));
-            }
-            from = to + 1;
-        }
-        return at;
-    }
-    static std::optional<size_t> array_index(const std::string& key, size_t size) {
-        Scanner in(key, "");
-        const auto n = in.take_number(1 << 20);
-        if (!n || !in.done() || static_cast<size_t>(*n) >= size) return std::nullopt;
-        return static_cast<size_t>(*n);
-    }
-    static std::string unescaped(std::string s) {  // RFC 6901
-        for (const auto& [from, to] : {std::pair{"~1", "/"}, std::pair{"~0", "~"}})
-            for (size_t at = 0; (at = s.find(from, at)) != std::string::npos; ++at) s.replace(at, 2, to);
-        return s;
-    }
-
     Result<ExprId> schema(const Json& s, const std::string& where) {
-        if (++n_schemas_ > max_schemas) return refuse(where, cat("has more than ", max_schemas, " parts"));
+        NIBBLE_TRY(doc_.count_part(where));
         if (++depth_ > max_grammar_nesting)
-            return refuse(where, cat("is nested more than ", max_grammar_nesting, " deep"));
+            return refused(where, cat("is nested more than ", max_grammar_nesting, " deep"));
         auto result = any_schema(s, where);
         --depth_;
         return result;
@@ -146,7 +102,7 @@ class Translator {
         if (!s.is_object()) return malformed(where, "is neither an object nor true or false");
         if (s.contains("$ref") && only_notes_beside(s, "$ref")) return reference(s["$ref"], where);
         if (s.contains("$ref") || s.contains("allOf")) {
-            const Json merged = NIBBLE_TRY(flattened(s, where, 0));
+            const Json merged = NIBBLE_TRY(doc_.flattened(s, where));
             return schema(merged, where);
         }
         if (s.contains("anyOf")) return alternatives(s, "anyOf", where);
@@ -154,17 +110,8 @@ class Translator {
         return plain(s, where);
     }
 
-    static bool only_notes_beside(const Json& s, std::string_view key) {
-        return std::ranges::all_of(s.items(), [&](const auto& item) {
-            return item.key() == key || item.key() == "$defs" || item.key() == "definitions" ||
-                   item.key() == "title" || item.key() == "description" || item.key() == "default" ||
-                   item.key() == "$comment" || item.key() == "examples" || item.key() == "$schema" ||
-                   item.key() == "$id";
-        });
-    }
-
     Result<ExprId> reference(const Json& ref, const std::string& where) {
-        const Json* const target = NIBBLE_TRY(resolve(ref, where));
+        const Json* const target = NIBBLE_TRY(doc_.resolve(ref, where));
         const auto name = ref.get<std::string>();
         if (const auto known = by_ref_.find(name); known != by_ref_.end()) return g_.reference(known->second);
         const RuleId rule = g_.add_rule(name);
@@ -172,34 +119,6 @@ class Translator {
         const ExprId body = NIBBLE_TRY(schema(*target, name));
         g_.define(rule, body);
         return g_.reference(rule);
-    }
-
-    // Without $ref and allOf at the top.
-    Result<Json> flattened(const Json& s, const std::string& where, int32_t merges) {
-        if (merges > max_merges || ++n_merges_ > max_all_merges)
-            return refuse(where, cat("'$ref' and 'allOf' lead on more than ", max_merges, " times, or ",
-                                     max_all_merges, " in all"));
-        if (!s.is_object()) return s;
-        Json own = s;
-        own.erase("$ref");
-        own.erase("allOf");
-        if (s.contains("$ref")) {
-            const Json* const target = NIBBLE_TRY(resolve(s["$ref"], where));
-            Json other = NIBBLE_TRY(flattened(*target, where, merges + 1));
-            if (other.is_object()) other.erase("$defs");
-            own = NIBBLE_TRY(merge_schemas(own, other, cat("schema ", where)));
-        }
-        if (!s.contains("allOf")) return own;
-        if (!s["allOf"].is_array()) return malformed(where, "'allOf' is not a list");
-        for (const Json& part : s["allOf"]) {
-            if (++n_schemas_ > max_schemas)
-                return refuse(where, cat("has more than ", max_schemas, " parts"));
-            const Json other = NIBBLE_TRY(flattened(part, where, merges + 1));
-            own = NIBBLE_TRY(merge_schemas(own, other, cat("schema ", where)));
-        }
-        if (own.is_object() && (own.contains("$ref") || own.contains("allOf")))
-            return flattened(own, where, merges + 1);
-        return own;
     }
 
     Result<ExprId> alternatives(const Json& s, const std::string& key, const std::string& where) {
@@ -212,7 +131,7 @@ class Translator {
         for (size_t i = 0; i < s[key].size(); ++i) {
             const Json& branch = s[key][i];
             const std::string at = cat(where, "/", key, "/", i);
-            if (key == "oneOf" || !alone) flat.push_back(NIBBLE_TRY(flattened(branch, at, 0)));
+            if (key == "oneOf" || !alone) flat.push_back(NIBBLE_TRY(doc_.flattened(branch, at)));
             if (alone) {
                 ways.push_back(NIBBLE_TRY(schema(branch, at)));
             } else {
@@ -224,9 +143,9 @@ class Translator {
             for (size_t i = 0; i < flat.size(); ++i)
                 for (size_t j = i + 1; j < flat.size(); ++j)
                     if (!exclude_each_other(flat[i], flat[j]))
-                        return refuse(where, cat("'oneOf' branches ", i, " and ", j, " may both hold"),
-                                      "use anyOf, or tell them apart by type or by a required const");
-        if (key == "oneOf" && flat.size() > 256) return refuse(where, "'oneOf' has more than 256 branches");
+                        return refused(where, cat("'oneOf' branches ", i, " and ", j, " may both hold"),
+                                       "use anyOf, or tell them apart by type or by a required const");
+        if (key == "oneOf" && flat.size() > 256) return refused(where, "'oneOf' has more than 256 branches");
         return g_.choice(std::move(ways));
     }
 
@@ -236,7 +155,7 @@ class Translator {
         for (const auto& [key, unused] : s.items()) {
             const std::string_view subject = subject_of(key);
             if (subject == "?")
-                return refuse(where, cat("the keyword '", key, "' is not supported"), "leave it out");
+                return refused(where, cat("the keyword '", key, "' is not supported"), "leave it out");
             if (!subject.empty()) spoken.insert(std::string(subject));
         }
         if (!s.contains("type")) return spoken.empty() ? all_types() : spoken;
@@ -257,117 +176,29 @@ class Translator {
         for (const std::string& t : types) {
             if (t == "null") ways.push_back(g_.text("null"));
             if (t == "boolean") ways.push_back(g_.choice({g_.text("true"), g_.text("false")}));
-            if (t == "string") ways.push_back(NIBBLE_TRY(string(s, where)));
-            if (t == "number") ways.push_back(NIBBLE_TRY(number(s, where)));
-            if (t == "integer" && !types.count("number")) ways.push_back(NIBBLE_TRY(integer(s, where)));
+            if (t == "string") ways.push_back(NIBBLE_TRY(values_.string(s, where)));
+            if (t == "number") ways.push_back(NIBBLE_TRY(values_.number(s, where)));
+            if (t == "integer" && !types.count("number"))
+                ways.push_back(NIBBLE_TRY(values_.integer(s, where)));
             if (t == "object") ways.push_back(NIBBLE_TRY(object(s, where)));
             if (t == "array") ways.push_back(NIBBLE_TRY(array(s, where)));
         }
         return g_.choice(std::move(ways));
     }
 
-    static bool is_of(const Json& v, const Types& types) {
-        const bool whole =
-            v.is_number_integer() || (v.is_number() && std::trunc(v.get<double>()) == v.get<double>());
-        return (v.is_null() && types.count("null")) || (v.is_boolean() && types.count("boolean")) ||
-               (v.is_string() && types.count("string")) || (v.is_array() && types.count("array")) ||
-               (v.is_object() && types.count("object")) || (v.is_number() && types.count("number")) ||
-               (whole && types.count("integer"));
-    }
-
     Result<ExprId> listed_values(const Json& s, const Types& types, const std::string& where) {
         for (const auto& [key, unused] : s.items())
             if (!subject_of(key).empty())
-                return refuse(where, cat("'", key, "' beside 'enum' or 'const'"), "leave it out");
+                return refused(where, cat("'", key, "' beside 'enum' or 'const'"), "leave it out");
         if (s.contains("enum") && !s["enum"].is_array()) return malformed(where, "'enum' is not a list");
         const Json list = s.contains("enum") ? s["enum"] : Json::array({s["const"]});
         std::vector<ExprId> ways;
         for (const Json& v : list) {
-            if (!is_of(v, types)) continue;
+            if (!is_of_type(v, types)) continue;
             if (s.contains("const") && v != s["const"]) continue;
             ways.push_back(g_.text(v.dump(-1, ' ', false, Json::error_handler_t::replace)));
         }
         return g_.choice(std::move(ways));
-    }
-
-    // A count keyword, or `absent`.
-    Result<int32_t> count(const Json& s, const char* key, int32_t absent, const std::string& where) {
-        if (!s.contains(key)) return absent;
-        const Json& v = s[key];
-        const double n = v.is_number() ? v.get<double>() : -1;
-        if (n < 0 || std::trunc(n) != n) return malformed(where, cat("'", key, "' is not a count"));
-        if (n > max_repeat) return refuse(where, cat("'", key, "' is larger than ", max_repeat));
-        return static_cast<int32_t>(n);
-    }
-
-    Result<ExprId> string(const Json& s, const std::string& where) {
-        const int32_t min = NIBBLE_TRY(count(s, "minLength", 0, where));
-        const int32_t max = NIBBLE_TRY(count(s, "maxLength", unbounded, where));
-        const bool lengths = s.contains("minLength") || s.contains("maxLength");
-        if (s.contains("pattern") + s.contains("format") + lengths > 1)
-            return refuse(where, "'pattern', 'format' and lengths together are not supported",
-                          "put the length into the pattern: {m,n}");
-        if (s.contains("pattern")) {
-            if (!s["pattern"].is_string()) return malformed(where, "'pattern' is not a string");
-            RegexOptions options;
-            options.write = JsonText::written;
-            options.search = true;
-            const std::string what = cat("schema ", where, "/pattern");
-            return text_.quoted(NIBBLE_TRY(parse_regex(g_, s["pattern"].get<std::string>(), what, options)));
-        }
-        if (s.contains("format")) {
-            if (!s["format"].is_string()) return malformed(where, "'format' is not a string");
-            const auto format = s["format"].get<std::string>();
-            const std::string_view regex = format_regex(format);
-            if (regex.empty()) return refuse(where, cat("the format '", format, "' is not supported"));
-            return text_.quoted(NIBBLE_TRY(parse_regex(g_, regex, format)));
-        }
-        if (max != unbounded && max < min) return g_.choice({});
-        return text_.string(min, max);
-    }
-
-    // The stricter of an inclusive and an exclusive bound; sign -1 for upper bounds.
-    Result<std::optional<double>> bound(const Json& s, const char* key, const std::string& where) {
-        if (!s.contains(key)) return std::optional<double>();
-        if (!s[key].is_number()) return malformed(where, cat("'", key, "' is not a number"));
-        return std::optional(s[key].get<double>());
-    }
-
-    Result<ExprId> integer(const Json& s, const std::string& where) {
-        constexpr auto most = static_cast<double>(JsonText::largest);
-        const auto clamped = [most](double v) { return static_cast<int64_t>(std::clamp(v, -most, most)); };
-        int64_t min = -JsonText::largest, max = JsonText::largest;
-        const auto exact = [&](const char* key, double rounded) {  // beyond 2^53 a double would be off
-            return s[key].is_number_integer() && std::abs(rounded) <= most ? s[key].get<int64_t>()
-                                                                           : clamped(rounded);
-        };
-        if (const auto v = NIBBLE_TRY(bound(s, "minimum", where))) min = exact("minimum", std::ceil(*v));
-        if (const auto v = NIBBLE_TRY(bound(s, "maximum", where))) max = exact("maximum", std::floor(*v));
-        if (const auto v = NIBBLE_TRY(bound(s, "exclusiveMinimum", where)))
-            min = std::max(min, exact("exclusiveMinimum", std::floor(*v)) + 1);
-        if (const auto v = NIBBLE_TRY(bound(s, "exclusiveMaximum", where)))
-            max = std::min(max, exact("exclusiveMaximum", std::ceil(*v)) - 1);
-        return text_.integer(min, max);
-    }
-
-    Result<ExprId> number(const Json& s, const std::string& where) {
-        std::optional<JsonText::Bound> ends[2];
-        for (const bool upper : {false, true})
-            for (const bool open : {false, true}) {
-                const char* const key =
-                    upper ? (open ? "exclusiveMaximum" : "maximum") : (open ? "exclusiveMinimum" : "minimum");
-                const auto v = NIBBLE_TRY(bound(s, key, where));
-                if (!v) continue;
-                if (std::trunc(*v) != *v || std::abs(*v) > 1e15)
-                    return refuse(where, cat("'", key, "' of ", *v, " for a number: bounds must be whole"),
-                                  "use a whole bound, or integer");
-                const JsonText::Bound b{static_cast<int64_t>(*v), open};
-                auto& end = ends[upper];
-                const bool stricter = !end || (upper ? b.value < end->value : b.value > end->value) ||
-                                      (b.value == end->value && open);
-                if (stricter) end = b;
-            }
-        return text_.number(ends[0], ends[1]);
     }
 
     struct Property {
@@ -408,18 +239,18 @@ class Translator {
         const bool free_form = !s.contains("properties") && !s.contains("required") && !open;
         const bool extra = (open && others != Json(false)) || free_form;
         const auto n_required = std::ranges::count(list, true, &Property::required);
-        if (NIBBLE_TRY(count(s, "minProperties", 0, where)) > n_required)
-            return refuse(where, "'minProperties' above the number of required properties");
-        const int32_t most = NIBBLE_TRY(count(s, "maxProperties", unbounded, where));
+        if (NIBBLE_TRY(schema_count(s, "minProperties", 0, where)) > n_required)
+            return refused(where, "'minProperties' above the number of required properties");
+        const int32_t most = NIBBLE_TRY(schema_count(s, "maxProperties", unbounded, where));
         if (most != unbounded && (extra || static_cast<size_t>(most) < list.size()))
-            return refuse(where, "'maxProperties' below the number of possible properties");
+            return refused(where, "'maxProperties' below the number of possible properties");
         // rest: after a member, with a comma; first: before any.
         ExprId rest = g_.text(""), first = rest;
         if (extra) {
             for (const std::string& name : names)
                 if (name.size() > max_key_length)
-                    return refuse(where, cat("a property name longer than ", max_key_length,
-                                             " bytes beside additionalProperties"));
+                    return refused(where, cat("a property name longer than ", max_key_length,
+                                              " bytes beside additionalProperties"));
             const ExprId content = NIBBLE_TRY(schema(others, cat(where, "/additionalProperties")));
             const ExprId member =
                 as_rule(g_.sequence({text_.other_key(names), text_.colon(), content}), cat(where, "/..."));
@@ -436,8 +267,8 @@ class Translator {
     }
 
     Result<ExprId> array(const Json& s, const std::string& where) {
-        const int32_t min = NIBBLE_TRY(count(s, "minItems", 0, where));
-        int32_t max = NIBBLE_TRY(count(s, "maxItems", unbounded, where));
+        const int32_t min = NIBBLE_TRY(schema_count(s, "minItems", 0, where));
+        int32_t max = NIBBLE_TRY(schema_count(s, "maxItems", unbounded, where));
         const Json prefix = s.value("prefixItems", Json::array());
         if (!prefix.is_array()) return malformed(where, "'prefixItems' is not a list");
         const auto n_prefix = static_cast<int32_t>(prefix.size());
@@ -470,11 +301,11 @@ class Translator {
     }
 
     GrammarSource& g_;
-    const Json& root_;
+    SchemaDocument doc_;
     JsonText text_;
+    SchemaValues values_;
     std::map<std::string, RuleId> by_ref_;
-    size_t n_schemas_ = 0;
-    int32_t depth_ = 0, n_merges_ = 0;
+    int32_t depth_ = 0;
 };
 
 }  // namespace
