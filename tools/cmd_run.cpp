@@ -5,6 +5,8 @@
 #include <cstdio>
 
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tools/constraint_options.h"
 #include "tools/decoding_options.h"
@@ -19,6 +21,13 @@ namespace {
 volatile std::sig_atomic_t interrupted = 0;
 
 using Clock = RunAnswer::Clock;
+
+// Whether both are one terminal or one file, as after 2>&1.
+bool same_stream(int a, int b) {
+    struct stat x {
+    }, y{};
+    return ::fstat(a, &x) == 0 && ::fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
 
 struct RunCommand {
     ModelOption model;
@@ -39,6 +48,7 @@ struct RunCommand {
     Result<void> submit_all(Engine& engine, const std::vector<Conversation>& conversations,
                             const Request& base, RunOutput& output) const;
     Result<bool> generate(Engine& engine, RunOutput& output) const;
+    void end_line(const RunOutput& output) const;
     void print_statistics(const Engine& engine, const RunOutput& output, size_t allocated, double load,
                           double wall, const SamplerParams& params) const;
 };
@@ -99,6 +109,15 @@ Result<bool> RunCommand::generate(Engine& engine, RunOutput& output) const {
     }
     NIBBLE_TRY(output.finish());
     return cancelled;
+}
+
+// The text is all there is on stdout; where people or statistics follow, its last line is ended.
+void RunCommand::end_line(const RunOutput& output) const {
+    if (json || jsonl || output.ends_line()) return;
+    if (::isatty(STDOUT_FILENO))
+        std::fputc('\n', stdout), std::fflush(stdout);
+    else if (!quiet && same_stream(STDOUT_FILENO, STDERR_FILENO))
+        std::fputc('\n', stderr);
 }
 
 void RunCommand::print_statistics(const Engine& engine, const RunOutput& output, size_t allocated,
@@ -178,7 +197,7 @@ Result<int> RunCommand::operator()() const {
     NIBBLE_TRY(submit_all(engine, conversations, base, output));
     const bool cancelled = NIBBLE_TRY(generate(engine, output));
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (format == RunFormat::text && isatty(STDOUT_FILENO)) std::fputc('\n', stdout), std::fflush(stdout);
+    end_line(output);
     if (!quiet) print_statistics(engine, output, engine.runner().allocated_bytes(), load, wall, params);
     const bool stuck = std::ranges::count(output.answers(), Finish::stuck, &RunAnswer::finish) > 0;
     if (stuck && !cancelled)

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ggml/base/mapped_file.h"
 #include "src/model/vocab_file.h"
+#include "tools/standard_input.h"
 #include "tools/template_option.h"
 
 namespace nibble {
@@ -44,7 +44,7 @@ Result<std::tm> parse_time(const std::string& text) {
 
 Result<int> TemplateCommand::operator()() const {
     const ChatTemplate chat = NIBBLE_TRY(load());
-    const std::string text = NIBBLE_TRY(read_text_file(conversation == "-" ? "/dev/stdin" : conversation));
+    const std::string text = NIBBLE_TRY(read_input(conversation));
     const auto j = nlohmann::ordered_json::parse(text, nullptr, false);
     if (!j.is_object() || !j.contains("messages") || !j["messages"].is_array())
         return Error{ErrorCode::invalid_argument, conversation,

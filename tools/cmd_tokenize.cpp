@@ -5,9 +5,9 @@
 
 #include <unistd.h>
 
-#include "ggml/base/mapped_file.h"
 #include "src/model/vocab_file.h"
 #include "tools/options.h"
+#include "tools/standard_input.h"
 
 namespace nibble {
 namespace {
@@ -47,7 +47,7 @@ Result<std::string> TokenizeCommand::input() const {
     if (::isatty(STDIN_FILENO))
         return Error{ErrorCode::invalid_argument, "text", "is missing",
                      "give it as an argument or pipe it in"};
-    return read_text_file("/dev/stdin");
+    return read_standard_input();
 }
 
 Result<int> TokenizeCommand::print_text(const Tokenizer& tokenizer, const std::string& input) const {

@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "ggml/base/cat.h"
 #include "tools/help.h"
 #include "tools/settings.h"
 
@@ -19,6 +20,18 @@ int report(const Error& error) {
 }
 
 namespace {
+
+// What CLI11 says about a command line, in the words of this program.
+std::string usage_message(const CLI::Error& e, const std::string& command) {
+    std::string what = e.what();
+    if (dynamic_cast<const CLI::ExtrasError*>(&e)) {
+        what = what.substr(what.find(": ") + 2);
+        what += what.starts_with('-') ? ": is not an option here" : ": is not expected here";
+    } else if (command.empty()) {
+        what = "a command is missing";
+    }
+    return cat("nibble: ", what, " (see `nibble ", command, command.empty() ? "" : " ", "--help`)\n");
+}
 
 // --help works with any settings.
 Result<std::vector<SettingArgument>> settings_for(const CLI::App& root, const CLI::App& command,
@@ -53,9 +66,6 @@ int main(int argc, char** argv) {
         argc = 2;
         argv = const_cast<char**>(chat);
     }
-    app.failure_message([](const CLI::App* a, const CLI::Error& e) {
-        return std::string("nibble: ") + e.what() + " (see `" + a->get_name() + " --help`)\n";
-    });
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // the last one counts
     std::function<Result<int>()> selected;
     for (const Command* c : all_commands()) {
@@ -63,6 +73,9 @@ int main(int argc, char** argv) {
         sub->callback([&selected, body = c->setup(*sub)] { selected = body; });
     }
     std::vector<std::string> args(argv + 1, argv + argc);
+    app.failure_message([&](const CLI::App*, const CLI::Error& e) {
+        return usage_message(e, args.empty() || args[0].starts_with('-') ? "" : args[0]);
+    });
     std::vector<SettingArgument> settings;
     if (!args.empty() && !args[0].starts_with('-')) {
         const auto subcommands = app.get_subcommands([&](CLI::App* a) { return a->get_name() == args[0]; });
@@ -82,6 +95,7 @@ int main(int argc, char** argv) {
         return code;
     }
     const Result<int> code = selected();
+    if (code && std::fflush(stdout) != 0) return report({ErrorCode::io, "stdout", "cannot be written", ""});
     if (code) return *code;
     if (code.error().code == ErrorCode::invalid_argument) note_origin(settings, code.error().message());
     return report(code.error());

@@ -125,7 +125,12 @@ void SamplingOptions::add(CLI::App& app) {
 
 Result<SamplerParams> SamplingOptions::params() const {
     SamplerParams p;
-    for (const auto& [key, text] : given) NIBBLE_TRY(set(p, key, text));
+    for (const auto& [key, text] : given)
+        if (const auto done = set(p, key, text); !done) {
+            Error e = done.error();
+            e.where = find_param(key)->flag;  // as the user wrote it
+            return e;
+        }
     if (!p.seed) p.seed = std::random_device{}();
     return p;
 }

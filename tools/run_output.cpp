@@ -139,6 +139,7 @@ Result<void> RunOutput::flush() {
         if (format_ == RunFormat::json && ended && answers_.size() > 1)
             text = (current_ == 0 ? "[\n" : ",\n") + text;
         std::fwrite(text.data(), 1, text.size(), stdout);
+        if (!text.empty()) ends_line_ = text.ends_with('\n');
         text.clear();
         if (!ended) break;
         ++current_;

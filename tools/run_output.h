@@ -46,7 +46,8 @@ class RunOutput {
     void take(const Event& event);
     // Writes what is next in order. Errors: stdout cannot be written.
     Result<void> flush();
-    Result<void> finish();  // after the last event: closes the array of --json
+    Result<void> finish();                         // after the last event: closes the array of --json
+    bool ends_line() const { return ends_line_; }  // what was written so far; nothing does
     const std::vector<RunAnswer>& answers() const { return answers_; }
 
   private:
@@ -62,6 +63,7 @@ class RunOutput {
     std::vector<RunAnswer> answers_;
     std::vector<std::string> pending_;  // per answer: not written yet
     size_t current_ = 0;
+    bool ends_line_ = true;
 };
 
 // Values by key, numbers as numbers.

@@ -4,7 +4,7 @@
 
 #include <sys/stat.h>
 
-#include "ggml/base/mapped_file.h"
+#include "tools/standard_input.h"
 
 namespace nibble {
 namespace {
@@ -64,10 +64,8 @@ Result<Conversation> PromptSource::one() const {
     std::string text = prompt;
     for (const std::string& w : words) text += cat(text.empty() ? "" : " ", w);
     std::string document;
-    if (!file.empty() && file != "-")
-        document = NIBBLE_TRY(read_text_file(file));
-    else if (file == "-" || is_piped(STDIN_FILENO))
-        document = NIBBLE_TRY(read_text_file("/dev/stdin"));
+    if (!file.empty() || is_piped(STDIN_FILENO)) document = NIBBLE_TRY(read_input(file.empty() ? "-" : file));
+    if (document.ends_with('\n')) document.pop_back();  // as $(...) does: it ends the line, not the text
     if (!text.empty() && !document.empty()) text += "\n\n";
     text += document;
     if (text.empty())
@@ -79,7 +77,7 @@ Result<Conversation> PromptSource::one() const {
 Result<std::vector<Conversation>> PromptSource::many() const {
     if (!prompt.empty() || !words.empty() || !file.empty())
         return Error{ErrorCode::invalid_argument, "--prompts", "excludes -p, -f and a prompt", ""};
-    const std::string text = NIBBLE_TRY(read_text_file(prompts == "-" ? "/dev/stdin" : prompts));
+    const std::string text = NIBBLE_TRY(read_input(prompts));
     std::vector<Conversation> list;
     size_t number = 0;
     for (size_t at = 0; at < text.size();) {

@@ -15,7 +15,8 @@ struct PromptSource {
     void add(CLI::App& app);
 
     // At least one conversation, each ending with a user's message. -p or the words, then -f or what is piped
-    // in, with an empty line between. Errors name the flag, or the file and line.
+    // in, with an empty line between and without a final line break. Errors name the flag, or the file and
+    // line.
     Result<std::vector<Conversation>> read() const;
 
   private:
