@@ -3,6 +3,8 @@
 // packed weights and without.
 #include "tests/ops/backends.h"
 
+#include <cstdlib>
+
 #include <doctest/doctest.h>
 
 #include "ggml/base/cat.h"
@@ -24,12 +26,16 @@ std::shared_ptr<Backend> cpu_backend(const cpu::KernelTable& table, int threads,
     return std::move(*backend);
 }
 
+// All of them, or the one that NIBBLE_TEST_ISA names: under an emulator the whole sweep takes too long.
 std::vector<const cpu::KernelTable*> test_tables() {
     const auto compiled = cpu::compiled_tables();
     std::vector<const cpu::KernelTable*> list(compiled.begin(), compiled.end());
 #if defined(__x86_64__)
     list.push_back(&amx_emulated());
 #endif
+    if (const char* only = std::getenv("NIBBLE_TEST_ISA"))
+        std::erase_if(list, [only](const cpu::KernelTable* table) { return table->name != only; });
+    REQUIRE(!list.empty());
     return list;
 }
 
@@ -62,8 +68,11 @@ std::vector<std::pair<TestBackend, TestBackend>> tile_pairs() {
         MESSAGE("not covered on this machine: the tiles of AMX against AVX-512 VNNI");
         return list;
     }
-    list.push_back({{"avx512vnni", cpu_backend(**vectors, 2, true)},
-                    {"amx-emulated", cpu_backend(amx_emulated(), 2, true)}});
+    const TestBackend expected{"avx512vnni", cpu_backend(**vectors, 2, true)};
+    for (const cpu::KernelTable* table : test_tables())
+        if (table->name.starts_with("amx"))
+            if (auto backend = cpu_backend(*table, 2, true))
+                list.push_back({expected, {std::string(table->name), std::move(backend)}});
 #endif
     return list;
 }

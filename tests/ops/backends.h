@@ -22,8 +22,8 @@ const cpu::KernelTable& amx_emulated();
 #endif
 
 std::vector<TestBackend> test_backends();
-// Two that must agree to the last bit: AMX, emulated, and the vectors that it stands in for. Empty where the
-// machine lacks AVX-512 VNNI.
+// Two that must agree to the last bit: AMX, emulated and real, and the vectors that it stands in for. Empty
+// where the machine lacks AVX-512 VNNI.
 std::vector<std::pair<TestBackend, TestBackend>> tile_pairs();
 // The same ISA with one thread and with several.
 std::vector<std::pair<TestBackend, TestBackend>> thread_pairs();
