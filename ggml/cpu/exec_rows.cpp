@@ -1,4 +1,5 @@
-// Ops that work row by row: embed, norm, rope, glu, activate, add, take_rows, copy_pages.
+// Ops that work row by row: embed, norm, rope, glu, activate, add, take_rows, copy_pages,
+// splice_heads.
 // Also the table from op to function.
 #include <algorithm>
 #include <cmath>
@@ -30,6 +31,8 @@ OpFunction op_function(const OpDef& op) {
             return run_add;
         case Op::take_rows:
             return run_take_rows;
+        case Op::splice_heads:
+            return run_splice_heads;
         case Op::copy_pages:
             return run_copy_pages;
         case Op::moe_route:
@@ -52,6 +55,8 @@ size_t op_scratch_bytes(const Exec& exec, const OpDef& op, const OpArgs& shapes)
             return attention_scratch(exec, shapes);
         case Op::moe_matmul:
             return moe_matmul_scratch(exec, shapes);
+        case Op::moe_route:
+            return moe_route_scratch(exec, shapes);
         default:
             return 0;
     }
@@ -125,6 +130,7 @@ void store_token(const KernelTable& kernels, const StoreOperands& o, const TypeI
         piece.n_heads = 1;
         kernels.rope(piece, 1, table, o.k.row(t) + h * p.head_dim, head);
         kernels.encode(k_type, head, o.k_cache.row<std::byte>(row), p.head_dim);
+        if (!o.v_cache) continue;
         kernels.encode(v_type, o.v.row(t) + h * p.v_head_dim, o.v_cache.row<std::byte>(row), p.v_head_dim);
     }
 }
@@ -194,6 +200,22 @@ void run_take_rows(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
                 std::memset(out.row(r), 0, bytes);
             else
                 std::memcpy(out.row(r), x.row(from), bytes);
+        }
+    });
+}
+
+void run_splice_heads(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const auto& p = a.params->as<SpliceParams>();
+    const Tensor &x = a.in[0], &behind = a.in[1], &out = a.out[0];
+    const int64_t x_cols = x.cols / p.n_heads, b_cols = behind ? behind.cols / p.n_heads : 0;
+    const int64_t cols = p.a_count + b_cols;
+    exec.rows(out.rows * p.n_heads, cols, [&](int64_t first, int64_t last, int) {
+        for (int64_t i = first; i < last; ++i) {
+            const int64_t t = i / p.n_heads, h = i % p.n_heads;
+            float* const to = out.row(t) + h * cols;
+            std::memcpy(to, x.row(t) + h * x_cols + p.a_first, static_cast<size_t>(p.a_count) * 4);
+            if (b_cols > 0)
+                std::memcpy(to + p.a_count, behind.row(t) + h * b_cols, static_cast<size_t>(b_cols) * 4);
         }
     });
 }

@@ -47,6 +47,9 @@ bool has_tiles(const OpArgs& a, CacheKind& kind) {
                t.stride % (t.type == Type::f16 || t.type == Type::bf16 ? 16 : 2) == 0;
     };
     if (!even(k) || !even(v) || p.page_size < 8 || (p.page_size & (p.page_size - 1)) != 0) return false;
+    // Runs of rows that are converted are fetched whole, with what lies between them.
+    const auto apart = [](const Tensor& t) { return size_t(t.stride) != row_bytes(t.type, t.cols); };
+    if (k.type != Type::f16 && k.type != Type::bf16 && (apart(k) || apart(v))) return false;
     kind = k.type == Type::bf16                         ? CacheKind::bf16
            : k.type == Type::f16 && v.type == Type::f16 ? CacheKind::f16
                                                         : CacheKind::converted;

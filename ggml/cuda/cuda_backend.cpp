@@ -46,6 +46,8 @@ Implementation implementation(Op op) {
             return {cuda::run_add, nullptr};
         case Op::take_rows:
             return {cuda::run_take_rows, nullptr};
+        case Op::splice_heads:
+            return {cuda::run_splice_heads, nullptr};
         case Op::copy_pages:
             return {cuda::run_copy_pages, nullptr};
         case Op::moe_route:
@@ -236,6 +238,8 @@ bool CudaBackend::supports(const OpDef& op, const OpArgs& a) const {
             return cuda::attention_supported(a.params->as<AttentionParams>(), a.in[1].type, a.in[2].type);
         case Op::rope_store:
             return cache_type(a.in[5].type) && cache_type(a.in[6].type);
+        case Op::moe_route:
+            return cuda::moe_route_supported(a);
         default:
             return op.id < static_cast<uint16_t>(Op::count_) && implementation(op_of(op)).run;
     }

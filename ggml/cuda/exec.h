@@ -28,11 +28,13 @@ void run_glu(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_activate(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_add(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_take_rows(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_splice_heads(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_copy_pages(const Exec&, const OpArgs&, std::span<std::byte>);
 
 void run_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t matmul_scratch(const Exec&, const OpArgs& shapes);
 
+bool moe_route_supported(const OpArgs& shapes);
 void run_moe_route(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_moe_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t moe_matmul_scratch(const Exec&, const OpArgs& shapes);

@@ -23,36 +23,79 @@ __device__ Choice warp_first(Choice c) {
     return c;
 }
 
+// Takes the choice from all but the best groups. `scores` holds one float per group.
+__device__ void limit_groups(const MoeRouteParams& p, float* choice, int n, float* scores) {
+    const int size = n / p.n_groups;
+    for (int g = lane(); g < p.n_groups; g += 32) {
+        float first = -INFINITY, second = -INFINITY;
+        for (int i = g * size; i < (g + 1) * size; ++i) {
+            const float c = choice[i];
+            if (c > first) {
+                second = first;
+                first = c;
+            } else if (c > second) {
+                second = c;
+            }
+        }
+        scores[g] = p.gating == Gating::sigmoid && size > 1 ? first + second : first;
+    }
+    sync_warp();
+    for (int g = lane(); g < p.n_groups; g += 32) {
+        int before = 0;
+        for (int o = 0; o < p.n_groups; ++o)
+            before += scores[o] > scores[g] || (scores[o] == scores[g] && o < g);
+        if (before < p.n_groups_used) continue;
+        for (int i = g * size; i < (g + 1) * size; ++i) choice[i] = -INFINITY;
+    }
+    sync_warp();
+}
+
 // A warp per row. Each round finds the first expert in order after the last chosen one.
-__global__ void moe_route_kernel(View logits, View out, MoeRouteParams p) {
+__global__ void moe_route_kernel(View logits, View bias, View out, MoeRouteParams p) {
     const int64_t t = block_x();
+    const int n = logits.cols;
     const float* const row = logits.row(t);
     float* const to = out.row(t);
-    const Choice none{-INFINITY, logits.cols};
+    const bool plain = !bias && p.n_groups == 1;  // the logits fall as the scores do
+    float top = -INFINITY, total = 1;
+    for (int i = lane(); i < n; i += 32) top = fmaxf(top, row[i]);
+    top = warp_max(top);
+    const auto score = [&](int e) {
+        return p.gating == Gating::sigmoid ? 1 / (1 + expf(-row[e])) : expf(row[e] - top) / total;
+    };
+    if (p.gating == Gating::softmax && !(plain && p.normalize)) {
+        float sum = 0;
+        for (int i = lane(); i < n; i += 32) sum += expf(row[i] - top);
+        total = warp_sum(sum);
+    }
+    const float* choice = row;
+    if (!plain) {
+        auto* const biased = reinterpret_cast<float*>(shared_memory());
+        for (int i = lane(); i < n; i += 32) biased[i] = score(i) + (bias ? bias.row(0)[i] : 0);
+        sync_warp();
+        if (p.n_groups > 1) limit_groups(p, biased, n, biased + n);
+        choice = biased;
+    }
+    const Choice none{-INFINITY, n};
     Choice last{INFINITY, -1};
-    float top = 0, sum = 0;
+    float sum = 0;
     for (int j = 0; j < p.n_used; ++j) {
         Choice best = none;
-        for (int i = lane(); i < logits.cols; i += 32) {
-            const Choice c{row[i], i};
+        for (int i = lane(); i < n; i += 32) {
+            const Choice c{choice[i], i};
             if (last.before(c) && c.before(best)) best = c;
         }
         last = warp_first(best);
-        if (j == 0) top = last.logit;
-        const float weight = expf(last.logit - top);
+        const float weight = last.expert < n ? score(last.expert) : 0;
         sum += weight;
         if (lane() == 0) {
             to[j] = static_cast<float>(last.expert);
             to[p.n_used + j] = weight;
         }
     }
-    if (!p.normalize) {
-        sum = 0;
-        for (int i = lane(); i < logits.cols; i += 32) sum += expf(row[i] - top);
-        sum = warp_sum(sum);
-    }
     sync_warp();
-    for (int j = lane(); j < p.n_used; j += 32) to[p.n_used + j] /= sum;
+    const float factor = p.normalize ? p.scale / sum : p.scale;
+    for (int j = lane(); j < p.n_used; j += 32) to[p.n_used + j] *= factor;
 }
 
 __global__ void moe_sum_kernel(View y, View routes, View shared, View gate, View out) {
@@ -70,9 +113,17 @@ __global__ void moe_sum_kernel(View y, View routes, View shared, View gate, View
 
 }  // namespace
 
+bool moe_route_supported(const OpArgs& a) {
+    const auto& p = a.params->as<MoeRouteParams>();
+    constexpr int64_t most_gated = 8192;  // their choices lie in shared memory
+    return (!a.in[1].cols && p.n_groups == 1) || a.in[0].cols <= most_gated;
+}
+
 void run_moe_route(const Exec& e, const OpArgs& a, std::span<std::byte>) {
-    launch(moe_route_kernel, Dims{a.in[0].rows, 1, 1, 32}, *e.stream, a.in[0], a.out[0],
-           a.params->as<MoeRouteParams>());
+    const auto& p = a.params->as<MoeRouteParams>();
+    const bool plain = !a.in[1] && p.n_groups == 1;
+    const size_t shared = plain ? 0 : static_cast<size_t>(a.in[0].cols + p.n_groups) * sizeof(float);
+    launch(moe_route_kernel, Dims{a.in[0].rows, 1, 1, 32, shared}, *e.stream, a.in[0], a.in[1], a.out[0], p);
 }
 
 void run_moe_sum(const Exec& e, const OpArgs& a, std::span<std::byte>) {

@@ -34,8 +34,9 @@ struct MoeArgs {
     TileTable table;
 };
 
-// -1 for an expert that does not exist.
+// -1 for an expert that does not exist. Without routes a row uses all in their order.
 __device__ inline int expert_of(const View& routes, int used, int64_t pair) {
+    if (!routes) return static_cast<int>(pair % used);
     const float e = routes.row(pair / used)[pair % used];
     return e >= 0 && e < static_cast<float>(max_experts) ? static_cast<int>(e) : -1;
 }
@@ -174,7 +175,9 @@ size_t moe_matmul_scratch(const Exec&, const OpArgs& a) {
 
 void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
     const auto& p = a.params->as<MoeMatmulParams>();
-    const Tensor &x = a.in[0], &routes = a.in[1], &out = a.out[0];
+    const Tensor &x = a.in[0], &out = a.out[0];
+    Tensor routes = a.in[1];
+    routes.rows = x.rows;  // also where there are none
     const auto n_weights = static_cast<size_t>(p.n_weights);
     if (x.rows == 0) return;
     launch(zero_kernel, Dims{out.rows, static_cast<int32_t>(blocks_for(out.cols, 256)), 1, 256}, *e.stream,

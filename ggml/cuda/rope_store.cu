@@ -134,8 +134,8 @@ void run_rope_store(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const StoreArgs args{a.in[0], a.in[1],  a.in[2], a.in[3],      a.in[4],     a.in[5],
                          a.in[6], a.out[0], p,       a.in[5].type, a.in[6].type};
     const int32_t largest = p.head_dim > p.v_head_dim ? p.head_dim : p.v_head_dim;
-    const Dims dims{a.out[0].rows, p.n_heads + 2 * p.n_kv_heads, 1, 32,
-                    static_cast<size_t>(largest) * sizeof(float)};
+    const int32_t stored = a.in[6] ? 2 * p.n_kv_heads : p.n_kv_heads;
+    const Dims dims{a.out[0].rows, p.n_heads + stored, 1, 32, static_cast<size_t>(largest) * sizeof(float)};
     launch(rope_store_kernel, dims, *e.stream, args);
 }
 

@@ -73,6 +73,15 @@ __global__ void take_rows_kernel(View x, View rows, View out) {
     });
 }
 
+__global__ void splice_heads_kernel(View x, View behind, View out, SpliceParams p) {
+    const int x_cols = x.cols / p.n_heads, b_cols = behind.cols / p.n_heads, cols = p.a_count + b_cols;
+    for_columns(out.cols, [&](int64_t r, int c) {
+        const int head = c / cols, i = c % cols;
+        out.row(r)[c] = i < p.a_count ? x.row(r)[head * x_cols + p.a_first + i]
+                                      : behind.row(r)[head * b_cols + i - p.a_count];
+    });
+}
+
 // Block x copies a pair, block y a run of its words; quantized rows are a multiple of two bytes.
 __global__ void copy_pages_kernel(View cache, View pairs, int64_t page_bytes, int64_t pages) {
     const int64_t from = pairs.row<int32_t>(block_x())[0], to = pairs.row<int32_t>(block_x())[1];
@@ -141,6 +150,12 @@ void run_add(const Exec& e, const OpArgs& a, std::span<std::byte>) {
 void run_take_rows(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const Tensor& out = a.out[0];
     launch(take_rows_kernel, column_dims(out.rows, out.cols), *e.stream, a.in[0], a.in[1], out);
+}
+
+void run_splice_heads(const Exec& e, const OpArgs& a, std::span<std::byte>) {
+    const Tensor& out = a.out[0];
+    launch(splice_heads_kernel, column_dims(out.rows, out.cols), *e.stream, a.in[0], a.in[1], out,
+           a.params->as<SpliceParams>());
 }
 
 void run_copy_pages(const Exec& e, const OpArgs& a, std::span<std::byte>) {

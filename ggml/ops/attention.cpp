@@ -75,7 +75,9 @@ Cost cost(const OpArgs& a) {
             return p.window ? std::min<int64_t>(n, p.window) : n;
         };
         const int64_t last = attended(first + count - 1);
-        c.bytes_read += static_cast<double>(last * p.n_kv_heads * (a.in[1].stride + a.in[2].stride));
+        const bool shared = a.in[2].data >= a.in[1].data && a.in[2].data < a.in[1].data + a.in[1].stride;
+        c.bytes_read +=
+            static_cast<double>(last * p.n_kv_heads * (a.in[1].stride + (shared ? 0 : a.in[2].stride)));
         for (int64_t t = first; t < first + count; ++t)
             c.flops += 2.0 * static_cast<double>(attended(t) * p.n_heads * (p.head_dim + p.v_head_dim));
     }
@@ -87,11 +89,12 @@ struct Layout {
     std::vector<int32_t> seq_rows, positions;  // two sequences or one
 };
 
-OpCase attention_case(Type type, AttentionParams p, const Layout& l, bool sinks) {
+// `first` >= 0: the values are columns of the keys from there.
+OpCase attention_case(Type type, AttentionParams p, const Layout& l, bool sinks, int32_t first = -1) {
     const auto sequences = static_cast<int64_t>(l.seq_rows.size() / 2);
     return {cat("attention ", info(type).name, " heads ", p.n_heads, "/", p.n_kv_heads, " of ", p.head_dim,
-                " window ", p.window, p.softcap > 0 ? " softcap" : "", sinks ? " sinks" : "", ", ", l.tokens,
-                " rows"),
+                " window ", p.window, p.softcap > 0 ? " softcap" : "", sinks ? " sinks" : "",
+                first >= 0 ? " shared" : "", ", ", l.tokens, " rows"),
             {l.tokens, l.tokens, sequences},
             1e-10,
             [=](Builder& b, CaseSink& s) {
@@ -105,7 +108,8 @@ OpCase attention_case(Type type, AttentionParams p, const Layout& l, bool sinks)
                 const int64_t rows = pages * p.n_kv_heads * p.page_size;
                 const Ref q = s.random_input(b, RowDim::tokens, int64_t{p.n_heads} * p.head_dim, 2);
                 const Ref k = s.random_cache(b, type, rows, p.head_dim),
-                          v = s.random_cache(b, type, rows, p.v_head_dim);
+                          v = first < 0 ? s.random_cache(b, type, rows, p.v_head_dim)
+                                        : b.columns(k, first, p.v_head_dim);
                 const AttentionBatch batch{s.int_input(b, RowDim::sequences, 2, l.seq_rows),
                                            s.int_input(b, RowDim::tokens, 1, l.positions),
                                            s.int_input(b, RowDim::sequences, per_seq, table)};
@@ -128,9 +132,11 @@ std::vector<OpCase> cases() {
         for (const Layout& l : {mixed, decode, prefill, empty, later}) {
             list.push_back(attention_case(t, {4, 2, 64, 64, 32, 0, 0.125f, 0}, l, false));
             list.push_back(attention_case(t, {6, 1, 128, 128, 16, 20, 0.088f, 0}, l, true));
+            list.push_back(attention_case(t, {5, 1, 160, 96, 16, 0, 0.08f, 0}, l, false, 64));
         }
     list.push_back(attention_case(Type::f16, {3, 3, 80, 48, 32, 0, 0.11f, 30}, mixed, false));
     list.push_back(attention_case(Type::f32, {8, 2, 17, 5, 8, 9, 0.3f, 0}, later, true));
+    list.push_back(attention_case(Type::f16, {4, 1, 576, 512, 32, 0, 0.07f, 0}, mixed, false, 64));
     list.push_back(attention_case(Type::bf16, {8, 1, 256, 256, 32, 1, 0.06f, 50}, mixed, false));
     return list;
 }

@@ -1,6 +1,8 @@
 // moe_route, moe_matmul, moe_sum: a mixture of experts, of which each row uses a few.
 // A row's experts, their order and all sums depend on that row alone.
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <numeric>
 
 #include "ggml/ops/common.h"
@@ -10,21 +12,60 @@ namespace {
 
 // ---- moe_route -------------------------------------------------------------------------------------------
 
+std::vector<double> scores_of(std::span<const float> logits, Gating gating) {
+    std::vector<double> scores;
+    if (gating == Gating::sigmoid) {
+        for (const float x : logits) scores.push_back(1 / (1 + std::exp(-static_cast<double>(x))));
+        return scores;
+    }
+    const double top = *std::ranges::max_element(logits);
+    double sum = 0;
+    for (const float x : logits) sum += scores.emplace_back(std::exp(x - top));
+    for (double& s : scores) s /= sum;
+    return scores;
+}
+
+// Largest first, the lower number among equals.
+std::vector<size_t> falling(std::span<const double> values) {
+    std::vector<size_t> order(values.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, [&](size_t i, size_t j) { return values[i] > values[j]; });
+    return order;
+}
+
+// Takes the choice from all but the best groups.
+void limit_groups(std::vector<double>& choice, const MoeRouteParams& p) {
+    const auto groups = static_cast<size_t>(p.n_groups), size = choice.size() / groups;
+    std::vector<double> group_scores;
+    for (size_t g = 0; g < groups; ++g) {
+        std::vector<double> members(&choice[g * size], &choice[g * size] + size);
+        std::ranges::sort(members, std::greater());
+        const bool two = p.gating == Gating::sigmoid && size > 1;
+        group_scores.push_back(members[0] + (two ? members[1] : 0));
+    }
+    const auto order = falling(group_scores);
+    for (size_t i = static_cast<size_t>(p.n_groups_used); i < groups; ++i)
+        std::fill_n(&choice[order[i] * size], size, -std::numeric_limits<double>::infinity());
+}
+
 void route_reference(const OpArgs& a) {
     const auto& p = a.params->as<MoeRouteParams>();
-    const Tensor &logits = a.in[0], &out = a.out[0];
+    const Tensor &logits = a.in[0], &bias = a.in[1], &out = a.out[0];
     const auto n = static_cast<size_t>(logits.cols), used = static_cast<size_t>(p.n_used);
     for (int64_t t = 0; t < logits.rows; ++t) {
         const std::span<const float> row(logits.row(t), n);
-        std::vector<size_t> order(n);
-        std::iota(order.begin(), order.end(), size_t{0});
-        std::ranges::stable_sort(order, [&](size_t i, size_t j) { return row[i] > row[j]; });
-        const double top = row[order[0]];
+        const std::vector<double> scores = scores_of(row, p.gating);
+        std::vector<double> choice(row.begin(), row.end());  // falls as the scores do, and without rounding
+        for (size_t i = 0; i < n && (bias || p.n_groups > 1); ++i)
+            choice[i] = scores[i] + (bias ? static_cast<double>(bias.row(0)[i]) : 0);
+        if (p.n_groups > 1) limit_groups(choice, p);
+        const auto order = falling(choice);
         double sum = 0;
-        for (size_t i = 0; i < (p.normalize ? used : n); ++i) sum += std::exp(row[order[i]] - top);
+        for (size_t j = 0; j < used; ++j) sum += scores[order[j]];
         for (size_t j = 0; j < used; ++j) {
             out.row(t)[j] = static_cast<float>(order[j]);
-            out.row(t)[used + j] = static_cast<float>(std::exp(row[order[j]] - top) / sum);
+            const double weight = scores[order[j]] / (p.normalize ? sum : 1);
+            out.row(t)[used + j] = static_cast<float>(weight * static_cast<double>(p.scale));
         }
     }
 }
@@ -42,6 +83,16 @@ OpCase route_case(int64_t rows, int64_t experts, int32_t used, bool normalize) {
             }};
 }
 
+OpCase gated_route_case(int64_t rows, int64_t experts, MoeRouteParams p, bool bias) {
+    return {cat("moe_route ", rows, " rows, ", p.n_used, " of ", experts, ", ", p.n_groups_used, " of ",
+                p.n_groups, " groups", p.gating == Gating::sigmoid ? " sigmoid" : "",
+                p.normalize ? " normalized" : "", bias ? " +bias" : ""),
+            token_shape(rows), 1e-12, [=](Builder& b, CaseSink& s) {
+                const Ref logits = s.random_input(b, RowDim::tokens, experts);
+                moe_route(b, logits, p, bias ? s.random_weight(b, Type::f32, 1, experts) : Ref{});
+            }};
+}
+
 std::vector<OpCase> route_cases() {
     std::vector<OpCase> list;
     for (const int64_t rows : awkward_rows) list.push_back(route_case(rows, 8, 2, true));
@@ -49,6 +100,12 @@ std::vector<OpCase> route_cases() {
         list.push_back(route_case(5, 128, 8, normalize));
         list.push_back(route_case(3, 1, 1, normalize));
         list.push_back(route_case(4, 7, 7, normalize));
+        for (const Gating gating : {Gating::softmax, Gating::sigmoid}) {
+            list.push_back(gated_route_case(33, 96, {6, normalize, gating, 8, 3, 2.5f}, true));
+            list.push_back(gated_route_case(5, 12, {4, normalize, gating, 3, 2, 1}, false));
+            list.push_back(gated_route_case(4, 6, {2, normalize, gating, 6, 2, 1}, true));
+            list.push_back(gated_route_case(7, 37, {5, normalize, gating, 1, 1, 0.5f}, true));
+        }
     }
     return list;
 }
@@ -64,7 +121,7 @@ void matmul_reference(const OpArgs& a) {
         const int64_t n = w.rows / p.n_experts;
         for (int64_t t = 0; t < x.rows; ++t)
             for (int64_t j = 0; j < p.n_used; ++j) {
-                const auto e = static_cast<int64_t>(routes.row(t)[j]);
+                const int64_t e = routes ? static_cast<int64_t>(routes.row(t)[j]) : j;
                 const float* const from = x.row(t) + (x.cols == w.cols ? 0 : j * w.cols);
                 float* const to = out.row(t) + (static_cast<int64_t>(i) * p.n_used + j) * n;
                 for (int64_t o = 0; o < n; ++o) {
@@ -102,21 +159,24 @@ struct MatmulCase {
     int64_t rows, n, k;
     int32_t experts, used, weights;
     bool bias, per_slot;
+    bool routed = true;
 };
 
 OpCase matmul_case(const MatmulCase& m) {
     const double tolerance = info(m.type).dot == DotClass::real ? 1e-9 : 1e-4;
     return {cat("moe_matmul ", info(m.type).name, " ", m.rows, " rows, ", m.used, " of ", m.experts, " of ",
-                m.weights, "x", m.n, "x", m.k, m.bias ? " +bias" : "", m.per_slot ? " per slot" : ""),
+                m.weights, "x", m.n, "x", m.k, m.bias ? " +bias" : "", m.per_slot ? " per slot" : "",
+                m.routed ? "" : " of each"),
             token_shape(m.rows), tolerance, [=](Builder& b, CaseSink& s) {
                 std::vector<Ref> weights, biases;
                 for (int32_t i = 0; i < m.weights; ++i) {
                     weights.push_back(s.random_weight(b, m.type, m.experts * m.n, m.k));
                     if (m.bias) biases.push_back(s.random_weight(b, Type::f32, 1, m.experts * m.n));
                 }
-                const Ref logits = s.random_input(b, RowDim::tokens, m.experts);
+                const Ref logits = m.routed ? s.random_input(b, RowDim::tokens, m.experts) : Ref{};
                 const Ref x = s.random_input(b, RowDim::tokens, m.per_slot ? m.k * m.used : m.k);
-                moe_matmul(b, weights, x, moe_route(b, logits, {m.used, true}), {m.experts, m.used}, biases);
+                const Ref routes = m.routed ? moe_route(b, logits, {m.used, true}) : Ref{};
+                moe_matmul(b, weights, x, routes, {m.experts, m.used}, biases);
             }};
 }
 
@@ -125,6 +185,8 @@ std::vector<OpCase> matmul_cases() {
     for (const int64_t rows : awkward_rows) {
         list.push_back(matmul_case({Type::q8_0, rows, 64, 96, 5, 2, 2, false, false}));
         list.push_back(matmul_case({Type::bf16, rows, 64, 40, 5, 2, 1, true, true}));
+        list.push_back(matmul_case({Type::q8_0, rows, 64, 96, 5, 5, 1, false, true, false}));
+        list.push_back(matmul_case({Type::f32, rows, 64, 40, 3, 3, 1, false, true, false}));
     }
     for (const TypeInfo& t : all_types()) {
         if (!t.decode || !t.encode) continue;
@@ -187,12 +249,20 @@ const OpDef moe_matmul_op{static_cast<uint16_t>(Op::moe_matmul),
 const OpDef moe_sum_op{
     static_cast<uint16_t>(Op::moe_sum), "moe_sum", sum_reference, sum_cost, nullptr, sum_cases};
 
-Ref moe_route(Builder& b, Ref logits, MoeRouteParams p) {
-    const Value& v = b.value(logits);
+Ref moe_route(Builder& b, Ref logits, MoeRouteParams p, Ref bias) {
+    const Value &v = b.value(logits), &w = b.value(bias);
     if (!b.require(logits && is_f32(b, logits) && p.n_used > 0 && p.n_used <= v.cols && v.cols <= max_experts,
-                   cat("routing to ", p.n_used, " of ", v.cols, " experts")))
+                   cat("routing to ", p.n_used, " of ", v.cols, " experts")) ||
+        !b.require(!bias || (is_f32(b, bias) && w.rows == 1 && w.cols == v.cols),
+                   cat("routing bias of ", w.cols, " columns for ", v.cols, " experts")))
         return {};
-    return b.emit(moe_route_op, {logits}, p, {{Type::f32, v.dim, v.rows, 2 * int64_t{p.n_used}}})[0];
+    const bool groups = p.n_groups > 0 && p.n_groups <= max_expert_groups && v.cols % p.n_groups == 0 &&
+                        p.n_groups_used > 0 && p.n_groups_used <= p.n_groups &&
+                        p.n_used <= v.cols / p.n_groups * p.n_groups_used;
+    if (!b.require(groups, cat("routing to ", p.n_used, " of ", v.cols, " experts in ", p.n_groups_used,
+                               " of ", p.n_groups, " groups")))
+        return {};
+    return b.emit(moe_route_op, {logits, bias}, p, {{Type::f32, v.dim, v.rows, 2 * int64_t{p.n_used}}})[0];
 }
 
 Ref moe_matmul(Builder& b, std::span<const Ref> weights, Ref x, Ref routes, MoeMatmulParams p,
@@ -203,7 +273,8 @@ Ref moe_matmul(Builder& b, std::span<const Ref> weights, Ref x, Ref routes, MoeM
             !weights.empty() && weights.size() <= 2 && (biases.empty() || biases.size() == weights.size()),
             "moe_matmul takes one or two weights and as many biases") ||
         !b.require(p.n_experts > 0 && p.n_experts <= max_experts && p.n_used > 0 && p.n_used <= p.n_experts &&
-                       routes && is_f32(b, routes) && r.cols == 2 * int64_t{p.n_used} && r.dim == v.dim,
+                       (routes ? is_f32(b, routes) && r.cols == 2 * int64_t{p.n_used} && r.dim == v.dim
+                               : p.n_used == p.n_experts),
                    cat("routes of ", r.cols, " columns for ", p.n_used, " of ", p.n_experts, " experts")))
         return {};
     std::vector<Ref> in{x, routes};

@@ -23,12 +23,14 @@ enum class Op : uint16_t {
     moe_route,
     moe_matmul,
     moe_sum,
+    splice_heads,
     count_,
 };
 
 // The definitions, one per file; all_ops() is in the order of the enum.
 extern const OpDef embed_op, norm_op, matmul_op, rope_table_op, rope_store_op, attention_op, glu_op,
-    activate_op, add_op, take_rows_op, copy_pages_op, moe_route_op, moe_matmul_op, moe_sum_op;
+    activate_op, add_op, take_rows_op, copy_pages_op, moe_route_op, moe_matmul_op, moe_sum_op,
+    splice_heads_op;
 std::span<const OpDef* const> all_ops();
 
 // ---- embed: out[t] = table[ids[t]] * scale -------------------------------------------------------------
@@ -76,6 +78,7 @@ Ref rope_table(Builder& b, Ref positions, Ref inv_freq, RopeTableParams p = {});
 // ---- rope_store: rotate queries and keys, store keys and values in the cache ---------------------------
 // q f32 [T x n_heads*head_dim], k f32 [T x n_kv_heads*head_dim], v f32 [T x n_kv_heads*v_head_dim], table
 // from rope_table or absent (no rotation), slots i32 [T x 1] (page * page_size + offset; -1: do not store).
+// v and v_cache may both be absent, v_head_dim then 0: where values are columns of the keys.
 // Writes the caches (see attention) and returns the rotated q, f32. The first rot_dim columns of each head
 // are rotated, in adjacent pairs (2i, 2i+1) or in halves (i, i + rot_dim/2). With `hadamard` = 2^n, dividing
 // head_dim, queries and stored keys then pass through an orthonormal Hadamard transform of every 2^n columns:
@@ -101,6 +104,7 @@ Ref rope_store(Builder& b, QkvRefs qkv, Ref table, Ref slots, Ref k_cache, Ref v
 // ---- attention over the paged cache ----------------------------------------------------------------------
 // Cache layout, per layer, keys and values apart: rows = n_pages * n_kv_heads * page_size, row
 // (page * n_kv_heads + head) * page_size + offset, head_dim columns, type f32/f16/bf16 (or a quantized one).
+// The values may be columns of the keys (a view of the same cache).
 // seq_rows i32 [S x 2]: first row and number of rows of each sequence in the batch; positions i32 [T x 1],
 // consecutive within a sequence; page_table i32 [S x max_pages]: page of tokens [i*page_size, ...).
 // Row t at position p attends positions max(0, p - window + 1) .. p (window 0: from 0) of its sequence:
@@ -165,23 +169,33 @@ void copy_pages(Builder& b, Ref cache, Ref pairs, CopyPagesParams p);
 
 // ---- moe_route: which experts a row uses, and how much each counts ----------------------------------------
 // logits f32 [T x E] -> routes f32 [T x 2 n_used]: first the numbers of the chosen experts (exact in f32),
-// then their weights. The largest logits are chosen, falling, the lower number first among equals. Weights
-// are their softmax over all experts, or with `normalize` over the chosen ones alone: the same as taking the
-// chosen ones of the former and dividing by their sum.
+// then their weights. An expert's score is the softmax of its logit over all experts, or its sigmoid. Chosen
+// are the largest of score + bias (f32 [1 x E], optional), falling, the lower number first among equals.
+// Weights are the scores without the bias, with `normalize` divided by their sum, times `scale`.
+// With n_groups > 1, E / n_groups experts each, only the best n_groups_used groups have a choice: by their
+// best score + bias under softmax, by the sum of their best two under sigmoid (DeepSeek-V2, arXiv:2405.04434;
+// DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
 inline constexpr int32_t max_experts = 1 << 16;
+inline constexpr int32_t max_expert_groups = 64;
+enum class Gating : uint8_t { softmax, sigmoid };
 struct MoeRouteParams {
     int32_t n_used = 1;
     bool normalize = true;
+    Gating gating = Gating::softmax;
+    int32_t n_groups = 1;
+    int32_t n_groups_used = 1;
+    float scale = 1;
 };
-Ref moe_route(Builder& b, Ref logits, MoeRouteParams p);
+Ref moe_route(Builder& b, Ref logits, MoeRouteParams p, Ref bias = {});
 
 // ---- moe_matmul: each row times the matrices of its experts -----------------------------------------------
 // x f32 [T x K], or [T x n_used * K] with an input of its own for each chosen expert; routes from moe_route;
 // W_i [E*N x K], expert after expert, of any type with a codec; bias_i f32 [1 x E*N] -> f32 [T x n_weights *
 // n_used * N]: of weight i and the j-th expert, columns from (i * n_used + j) * N. Operands in order: x,
 // routes, W_0.., bias_0.. Row r of the result depends on row r of x and routes alone, to the last bit. An
-// expert that does not exist gives zeros. Weights may be packed only when an expert's rows are whole groups:
-// N a multiple of packed_expert_rows.
+// expert that does not exist gives zeros. Without routes every row uses all experts in their order (n_used =
+// n_experts): with inputs of their own, one matrix per head. Weights may be packed only when an expert's rows
+// are whole groups: N a multiple of packed_expert_rows.
 inline constexpr int64_t packed_expert_rows = 64;
 struct MoeMatmulParams {
     int32_t n_experts = 1;
@@ -195,5 +209,15 @@ Ref moe_matmul(Builder& b, std::span<const Ref> weights, Ref x, Ref routes, MoeM
 // y f32 [T x n_used * N], routes as above, shared f32 [T x N], gate f32 [T x 1], both optional -> f32 [T x N]
 // = sum over j of weight_j * y_j (+ shared, times sigmoid(gate) where there is one).
 Ref moe_sum(Builder& b, Ref y, Ref routes, Ref shared = {}, Ref gate = {});
+
+// ---- splice_heads: columns of every head, of one value or of two side by side -----------------------------
+// a f32 [T x n_heads * A], b f32 [T x n_heads * B] or absent -> f32 [T x n_heads * (a_count + b.cols /
+// n_heads)]: of each head first columns [a_first, a_first + a_count) of a, then all of b.
+struct SpliceParams {
+    int32_t n_heads = 1;
+    int32_t a_first = 0;
+    int32_t a_count = 0;
+};
+Ref splice_heads(Builder& b, Ref x, SpliceParams p, Ref behind = {});
 
 }  // namespace nibble

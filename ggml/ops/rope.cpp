@@ -81,6 +81,7 @@ void store_reference(const OpArgs& a) {
             rotate(k.row(t) + h * p.head_dim, head.data(), p.head_dim, p, cs);
             hadamard(head.data(), p.head_dim, p.hadamard);
             info(k_cache.type).encode(head.data(), k_cache.data + row * k_cache.stride, head.size());
+            if (!v_cache) continue;
             info(v_cache.type)
                 .encode(v.row(t) + h * p.v_head_dim, v_cache.data + row * v_cache.stride,
                         static_cast<size_t>(p.v_head_dim));
@@ -93,8 +94,9 @@ Cost store_cost(const OpArgs& a) {
     for (const size_t i : {0, 1, 2}) c.bytes_read += static_cast<double>(a.in[i].rows * a.in[i].cols) * 4;
     c.bytes_written = static_cast<double>(a.out[0].rows * a.out[0].cols) * 4;
     for (const size_t i : {5, 6})
-        c.bytes_written += static_cast<double>(a.out[0].rows) * static_cast<double>(a.in[i].stride) *
-                           a.params->as<RopeStoreParams>().n_kv_heads;
+        if (a.in[i].cols > 0)
+            c.bytes_written += static_cast<double>(a.out[0].rows) * static_cast<double>(a.in[i].stride) *
+                               a.params->as<RopeStoreParams>().n_kv_heads;
     c.flops = 3.0 * static_cast<double>(a.out[0].rows * (a.in[0].cols + a.in[1].cols));
     return c;
 }
@@ -112,13 +114,15 @@ OpCase store_case(Type type, RopeStoreParams p, bool rotated) {
                 const int64_t pages = 3;
                 const Ref q = s.random_input(b, RowDim::tokens, p.n_heads * p.head_dim);
                 const Ref k = s.random_input(b, RowDim::tokens, p.n_kv_heads * p.head_dim);
-                const Ref v = s.random_input(b, RowDim::tokens, p.n_kv_heads * p.v_head_dim);
+                const bool values = p.v_head_dim > 0;
+                const Ref v = values ? s.random_input(b, RowDim::tokens, p.n_kv_heads * p.v_head_dim) : Ref{};
                 const Ref table = rotated ? s.random_input(b, RowDim::tokens, p.rot_dim) : Ref{};
                 const Ref slots =
                     s.int_input(b, RowDim::tokens, 1, {p.page_size + 1, 2, -1, 0, 3 * p.page_size - 1});
                 const int64_t rows = pages * p.page_size * p.n_kv_heads;
-                rope_store(b, {q, k, v}, table, slots, s.random_cache(b, type, rows, p.head_dim),
-                           s.random_cache(b, type, rows, p.v_head_dim), p);
+                const Ref k_cache = s.random_cache(b, type, rows, p.head_dim);
+                const Ref v_cache = values ? s.random_cache(b, type, rows, p.v_head_dim) : Ref{};
+                rope_store(b, {q, k, v}, table, slots, k_cache, v_cache, p);
             }};
 }
 
@@ -131,6 +135,7 @@ std::vector<OpCase> store_cases() {
             list.push_back(store_case(t, {2, 2, 32, 32, 32, 4, style}, false));
             list.push_back(store_case(t, {4, 2, 64, 64, 64, 4, style, 64}, true));
             list.push_back(store_case(t, {2, 1, 96, 96, 96, 4, style, 32}, true));
+            list.push_back(store_case(t, {3, 1, 96, 0, 32, 8, style}, true));
         }
     list.push_back(store_case(Type::f16, {5, 5, 6, 10, 2, 4, RopeStyle::half}, true));
     return list;
@@ -154,7 +159,9 @@ Ref rope_table(Builder& b, Ref positions, Ref inv_freq, RopeTableParams p) {
 Ref rope_store(Builder& b, QkvRefs qkv, Ref table, Ref slots, Ref k_cache, Ref v_cache,
                const RopeStoreParams& p) {
     const auto cols = [&](Ref r) { return b.value(r).cols; };
-    const bool shapes = qkv.q && qkv.k && qkv.v && cols(qkv.q) == int64_t{p.n_heads} * p.head_dim &&
+    const bool values = qkv.v || v_cache || p.v_head_dim > 0;
+    const bool shapes = qkv.q && qkv.k && bool(qkv.v) == values &&
+                        cols(qkv.q) == int64_t{p.n_heads} * p.head_dim &&
                         cols(qkv.k) == int64_t{p.n_kv_heads} * p.head_dim &&
                         cols(qkv.v) == int64_t{p.n_kv_heads} * p.v_head_dim;
     const bool rotation =
@@ -162,8 +169,9 @@ Ref rope_store(Builder& b, QkvRefs qkv, Ref table, Ref slots, Ref k_cache, Ref v
     const bool transform =
         p.hadamard == 0 || (p.hadamard > 0 && std::has_single_bit(static_cast<uint32_t>(p.hadamard)) &&
                             p.head_dim % p.hadamard == 0);
-    const bool caches = k_cache && v_cache && cols(k_cache) == p.head_dim && cols(v_cache) == p.v_head_dim &&
-                        b.value(k_cache).rows == b.value(v_cache).rows && p.page_size > 0 &&
+    const bool caches = k_cache && bool(v_cache) == values && cols(k_cache) == p.head_dim &&
+                        cols(v_cache) == p.v_head_dim &&
+                        (!values || b.value(k_cache).rows == b.value(v_cache).rows) && p.page_size > 0 &&
                         info(b.value(k_cache).type).encode && info(b.value(v_cache).type).encode;
     if (!b.require(
             shapes && rotation && transform && caches && is_i32(b, slots),
