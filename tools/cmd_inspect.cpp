@@ -70,8 +70,11 @@ void print_model(const OpenedModel& m) {
     const ModelSpec& s = m.spec;
     std::printf("architecture %s: %zu layers, width %d, vocabulary %d, context %d\n", s.arch.c_str(),
                 s.layers.size(), s.n_embd, s.n_vocab, s.n_ctx_train);
-    const auto& a = std::get<AttentionSpec>(s.layers[0].mixer);
-    std::printf("attention %d heads, %d kv heads of %d\n", a.n_heads, a.n_kv_heads, a.head_dim);
+    if (const auto* a = std::get_if<AttentionSpec>(&s.layers[0].mixer))
+        std::printf("attention %d heads, %d kv heads of %d\n", a->n_heads, a->n_kv_heads, a->head_dim);
+    if (const auto* a = std::get_if<LatentAttentionSpec>(&s.layers[0].mixer))
+        std::printf("attention %d heads of %d, keys and values as a latent of %d and %d that rotate\n",
+                    a->n_heads, a->head_dim(), a->latent_dim, a->rope_dim);
     for (const Type t : {Type::f16, Type::q8_0})
         if (const auto bytes = kv_bytes_per_token(s, t, t))
             std::printf("kv cache %zu bytes per token as %s (%s for %d tokens)\n", *bytes,

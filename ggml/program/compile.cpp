@@ -214,7 +214,8 @@ std::vector<DeviceFootprint> Program::footprint() const {
         DeviceFootprint& d = f[static_cast<size_t>(i.device)];
         for (const Ref r : i.in) {
             if (!r) continue;
-            const Value& v = values[static_cast<size_t>(r.id)];
+            const Value& view = values[static_cast<size_t>(r.id)];
+            const Value& v = view.base >= 0 ? values[static_cast<size_t>(view.base)] : view;
             const bool cache = v.kind == ValueKind::cache;
             if (!cache && v.kind != ValueKind::weight) continue;
             const void* identity = v.bound ? static_cast<const void*>(v.bound.data) : &v;

@@ -61,7 +61,10 @@ Ref Builder::columns(Ref x, int64_t first, int64_t count) {
     if (!require(x && whole && inside,
                  cat("columns ", first, " to ", first + count, " of a value with ", of.cols)))
         return {};
+    if (!require(of.bound.layout == Layout::rows, "columns of packed rows")) return {};
     Value v = of;
+    if (v.bound) v.bound.data += *row_bytes(v.type, first);
+    v.bound.cols = count;
     v.cols = count;
     v.first_col = of.first_col + first;
     v.base = of.base >= 0 ? of.base : x.id;

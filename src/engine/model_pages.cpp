@@ -24,6 +24,7 @@ std::vector<ModelRunner::PagePart> ModelRunner::page_parts(int32_t group, int32_
     for (size_t i = 0; i < layers.size(); ++i) {
         if (layers[i].group != group) continue;
         for (const Tensor* t : {&kv_.k[i], &kv_.v[i]}) {
+            if (!*t) continue;
             const auto bytes = static_cast<size_t>(t->stride) *
                                static_cast<size_t>(layers[i].n_kv_heads * config_.page_size);
             parts.push_back({backends_[static_cast<size_t>(config_.placement.layers[i])],

@@ -17,8 +17,10 @@ Error usage(std::string where, std::string what, std::string fix) {
 }
 
 // A cache tensor of `pages` pages without memory.
+// Nothing for a dim of 0.
 Tensor cache_shape(Type type, int64_t pages, int32_t n_kv_heads, int32_t dim, int32_t page_size) {
     Tensor t;
+    if (dim == 0) return t;
     t.type = type;
     t.rows = pages * n_kv_heads * page_size;
     t.cols = dim;
@@ -172,6 +174,7 @@ Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const
 Result<void> ModelRunner::allocate_cache(std::span<Backend* const> backends) {
     for (size_t layer = 0; layer < kv_.k.size(); ++layer)
         for (Tensor* t : {&kv_.k[layer], &kv_.v[layer]}) {
+            if (t->rows == 0) continue;
             Backend& backend = *backends[static_cast<size_t>(config_.placement.layers[layer])];
             cache_memory_.push_back(
                 NIBBLE_TRY(backend.allocate(static_cast<size_t>(t->rows * t->stride), "the KV cache")));
@@ -190,7 +193,7 @@ Result<void> ModelRunner::make_copy_runners(std::span<Backend* const> backends) 
             b.at(static_cast<int32_t>(i), "copy_pages");
             const CopyPagesParams p{layers[i].n_kv_heads * config_.page_size};
             nibble::copy_pages(b, b.cache(kv_.k[i], "k_cache"), pairs, p);
-            nibble::copy_pages(b, b.cache(kv_.v[i], "v_cache"), pairs, p);
+            if (kv_.v[i]) nibble::copy_pages(b, b.cache(kv_.v[i], "v_cache"), pairs, p);
         }
         Program program = NIBBLE_TRY(compile(std::move(b), config_.placement, backends));
         copy_runners_.push_back(NIBBLE_TRY(Runner::create(std::move(program), backends)));

@@ -128,6 +128,26 @@ bool add_halves(TensorMap& map, const std::string& name, const TensorInfo& t, bo
            map.emplace(up, TensorSource{&t, second, 0}).second;
 }
 
+// Keys and values out of the latent in one tensor, under the names of its halves.
+bool add_latent(TensorMap& map, const std::string& name, const TensorInfo& t) {
+    constexpr std::string_view both = "attn_kv_b";
+    std::string keys = name, values = name;
+    if (const size_t at = name.find(both); at != std::string::npos) {
+        keys.replace(at, both.size(), "attn_k_b");
+        values.replace(at, both.size(), "attn_v_b");
+    }
+    TensorSource k{&t, Storage::latent_keys, 0};
+    k.parts = {&t};
+    if (!t.foreign() && info(t.type).block_len > 1) {
+        auto plain = std::make_shared<TensorInfo>(t);
+        plain->type = Type::f16;
+        k.info = plain.get();
+        k.joined = std::move(plain);
+    }
+    return map.emplace(keys, std::move(k)).second &&
+           map.emplace(values, TensorSource{&t, Storage::latent_values, 0}).second;
+}
+
 // Joins blocks of codes [.. x columns / 32 x 16] and their scales to tensors of MXFP4. By name of the codes:
 // gates and ups have theirs in common.
 using Scales = std::map<std::string, const TensorInfo*>;
@@ -166,6 +186,9 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
     Scales scales;
     for (const TensorInfo& t : file.tensors()) {
         Named named{t.name, Storage::same, {}};
+        for (const NamePair& p : arch.own_names)  // older GGUF files
+            if (p.storage == Storage::latent && match(t.name, {p.canonical, p.canonical}))
+                named.storage = p.storage;
         if (file.kind() == TensorFile::Kind::hf) {
             auto found = find_name(text_name(t.name), arch);
             if (!found)
@@ -183,7 +206,8 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
             continue;
         }
         const bool alternating = named.storage == Storage::alternating;
-        const bool fresh = alternating || named.storage == Storage::gate_up
+        const bool fresh = named.storage == Storage::latent ? add_latent(map, named.name, t)
+                           : alternating || named.storage == Storage::gate_up
                                ? add_halves(map, named.name, t, alternating)
                            : named.storage == Storage::scales
                                ? scales.emplace(named.name, &t).second
@@ -193,13 +217,14 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
                          cat("tensor '", t.name, "' says again what '", named.name, "' is"), ""};
     }
     for (auto& [name, source] : map) {
+        if (source.storage != Storage::expert) continue;
         const auto gap = std::ranges::find(source.parts, nullptr);
         if (gap != source.parts.end())
             return Error{
                 ErrorCode::corrupt, file.path().string(),
                 cat("'", name, "' lacks expert ", gap - source.parts.begin(), " of ", source.parts.size()),
                 ""};
-        if (!source.parts.empty()) source.info = source.parts[0];
+        source.info = source.parts[0];
     }
     NIBBLE_TRY(join_scales(map, scales));
     for (const auto& [prefix, n] : left_out)
@@ -228,6 +253,13 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
     if (!(h.rope_share > 0 && h.rope_share <= 1))
         return Error{ErrorCode::corrupt, where,
                      cat("field 'partial_rotary_factor' has the impossible value ", h.rope_share), ""};
+    if (h.n_experts_shared > 1024) return bad("number of shared experts", h.n_experts_shared);
+    if (h.n_expert_groups == 0 || h.n_expert_groups > static_cast<uint32_t>(max_expert_groups))
+        return bad("number of expert groups", h.n_expert_groups);
+    if (h.n_expert_groups_used == 0 || h.n_expert_groups_used > h.n_expert_groups)
+        return bad("number of expert groups used", h.n_expert_groups_used);
+    if (h.latent_dim > max_width) return bad("latent dimension", h.latent_dim);
+    if (h.n_next_layers > max_layers) return bad("number of layers that look ahead", h.n_next_layers);
     if (h.rope_dim > h.head_dim) return bad("rope dimension", h.rope_dim);
     for (const auto* list : {&h.sliding, &h.rotated})
         if (!list->empty() && list->size() != h.n_layers)
@@ -247,6 +279,19 @@ void fill_defaults(Hyper& h, const TensorMap& tensors) {
     const auto embedding = tensors.find("token_embd.weight");
     if (embedding != tensors.end())
         h.n_vocab = static_cast<uint32_t>(std::min<int64_t>(embedding->second.rows(), max_vocab + 1));
+}
+
+// Layers behind the last one guess tokens further ahead (DeepSeek-V3, section 2.2).
+void drop_next_layers(OpenedModel& m) {
+    if (m.hyper.n_next_layers == 0) return;
+    const size_t dropped = std::erase_if(m.tensors, [&](const auto& entry) {
+        if (!entry.first.starts_with("blk.")) return false;
+        uint32_t layer = 0;
+        std::from_chars(entry.first.data() + 4, entry.first.data() + entry.first.size(), layer);
+        return layer >= m.hyper.n_layers && layer < m.hyper.n_layers + m.hyper.n_next_layers;
+    });
+    if (dropped > 0)
+        m.notes.push_back(cat(dropped, " tensors of layers that predict tokens further ahead are not used"));
 }
 
 }  // namespace
@@ -270,8 +315,10 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     NIBBLE_TRY(f.result());
     fill_defaults(m.hyper, m.tensors);
     NIBBLE_TRY(check_ranges(m.hyper, m.file.path().string()));
+    drop_next_layers(m);
     for (auto& [name, source] : m.tensors) {
         source.heads = static_cast<int32_t>(m.hyper.n_heads);
+        source.keys = static_cast<int32_t>(m.hyper.head_dim - m.hyper.rope_dim);
         NIBBLE_TRY(check_source(source));
     }
     m.spec = NIBBLE_TRY(m.arch->build(m.hyper, f.from_hf(), m.tensors));

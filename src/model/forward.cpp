@@ -24,6 +24,11 @@ bool Forward::has(std::string_view name) {
     return !t || bool(*t);  // an unusable one is there: asking for it again reports why
 }
 
+int64_t Forward::rows(std::string_view name) {
+    const auto t = weights_.get(full_name(name), WeightUse::matmul);
+    return t ? t->rows : 0;
+}
+
 Ref Forward::weight(std::string_view name, int64_t rows, int64_t cols, WeightUse use, bool required) {
     const std::string full = full_name(name);
     auto t = weights_.get(full, use);
@@ -104,7 +109,9 @@ void Forward::record() {
     for (int32_t i = 0; i < n_layers; ++i) {
         b_.at(i);
         const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-        const Ref mixed = attention_block(*this, std::get<AttentionSpec>(layer.mixer), x);
+        const auto* latent = std::get_if<LatentAttentionSpec>(&layer.mixer);
+        const Ref mixed = latent ? latent_attention_block(*this, *latent, x)
+                                 : attention_block(*this, std::get<AttentionSpec>(layer.mixer), x);
         const Ref input = layer.parallel ? keep_output_rows(x) : mixed;
         if (const auto* moe = std::get_if<MoeFfnSpec>(&layer.ffn))
             x = moe_ffn_block(*this, *moe, input, mixed);

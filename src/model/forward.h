@@ -61,6 +61,7 @@ class Forward {
         return weight(name, n * rows, cols, use, true);
     }
     bool has(std::string_view name);
+    int64_t rows(std::string_view name);  // of a matrix whose height the hyperparameters need not say; or 0
 
     Ref rope(int32_t index) const { return index < 0 ? Ref{} : ropes_[static_cast<size_t>(index)]; }
     Ref slots(int32_t group) const { return slots_[static_cast<size_t>(group)]; }
@@ -98,6 +99,7 @@ Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, cons
 
 // Blocks: each reads x and returns the residual stream with its contribution added.
 Ref attention_block(Forward& f, const AttentionSpec& a, Ref x);  // x is the residual stream
+Ref latent_attention_block(Forward& f, const LatentAttentionSpec& a, Ref x);
 Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual);
 Ref moe_ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual);
 

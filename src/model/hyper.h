@@ -10,6 +10,7 @@
 
 #include "ggml/base/result.h"
 #include "ggml/file/tensor_file.h"
+#include "ggml/ops/ops.h"
 
 namespace nibble {
 
@@ -60,6 +61,15 @@ struct Hyper {
     uint32_t n_ff_shared = 0;  // of the shared expert; 0: none
     float ffn_limit = 0;       // of a gated unit's operands; 0: none
     bool expert_norm = true;   // the weights of the chosen experts add up to one
+    float expert_scale = 1;    // of those weights
+    Gating gating = Gating::softmax;
+    uint32_t n_expert_groups = 1;
+    uint32_t n_expert_groups_used = 1;
+    uint32_t n_experts_shared = 0;  // as many times n_ff_expert is the shared expert's width
+    uint32_t n_dense_layers = 0;    // the first ones
+    uint32_t n_next_layers = 0;     // behind the others, for tokens further ahead: not used
+    uint32_t latent_dim = 0;        // of keys and values
+    float yarn_log_multiplier = 0;  // of a factor on the scores of attention
 };
 
 class Fields {

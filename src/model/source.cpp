@@ -26,6 +26,26 @@ int64_t half_row(const TensorSource& s, int64_t r) {
 
 int64_t element_bytes(const TensorInfo& t) { return info(t.type).block_bytes; }
 
+// Row `r` of all values stands behind the keys of its head.
+int64_t latent_value_row(const TensorSource& s, int64_t r) {
+    const int64_t values = s.info->rows() / s.heads - s.keys;
+    return r / values * (values + s.keys) + s.keys + r % values;
+}
+
+// Canonical row r of the keys: one column of a head's rows.
+void decode_latent_key(const TensorSource& s, int64_t r, float* out) {
+    const TensorInfo& t = *s.parts[0];
+    const TypeInfo& type = info(t.type);
+    const int64_t latent = t.cols(), head_rows = t.rows() / s.heads, column = r % latent;
+    const int64_t stride = static_cast<int64_t>(*row_bytes(t.type, latent));
+    std::vector<float> block(static_cast<size_t>(type.block_len));
+    for (int64_t k = 0; k < s.keys; ++k) {
+        const std::byte* const row = t.data.data() + (r / latent * head_rows + k) * stride;
+        type.decode(row + column / type.block_len * type.block_bytes, block.data(), block.size());
+        out[k] = block[static_cast<size_t>(column % type.block_len)];
+    }
+}
+
 // One row of MXFP4 from codes in their order, two to a byte, and scales: GGUF has a block's second half in
 // the upper halves of its bytes.
 void join_row(const TensorSource& s, int64_t r, std::byte* out) {
@@ -50,12 +70,26 @@ Result<void> check_scales(const TensorSource& s) {
     return Error{ErrorCode::corrupt, scales.name, cat("are no scales for the blocks of ", t.name), ""};
 }
 
+Result<void> check_latent(const TensorSource& s) {
+    const TensorInfo& t = s.parts.empty() ? *s.info : *s.parts[0];
+    if (t.foreign() || !info(t.type).decode || !info(s.info->type).encode)
+        return Error{ErrorCode::unsupported, t.name,
+                     cat("has the type ", t.type_name(), ", which cannot be rearranged"), ""};
+    if (s.heads > 0 && s.keys > 0 && t.n_dims <= 2 && t.rows() % s.heads == 0 && t.rows() / s.heads > s.keys)
+        return {};
+    return Error{ErrorCode::corrupt, t.name,
+                 cat("of ", t.rows(), " rows has no keys of ", s.keys, " and values for ", s.heads, " heads"),
+                 ""};
+}
+
 }  // namespace
 
 std::vector<int64_t> TensorSource::dims() const {
     std::vector<int64_t> d(info->ne.begin(), info->ne.begin() + std::max(1, info->n_dims));
     if (storage == Storage::transposed) d = {cols(), rows()};
     if (storage == Storage::expert) d = {cols(), info->rows(), static_cast<int64_t>(parts.size())};
+    if (storage == Storage::latent_keys || storage == Storage::latent_values)
+        d = {cols(), rows() / heads, heads};
     if (is_half()) d[in_columns() ? 0 : 1] /= 2;
     return d;
 }
@@ -69,6 +103,7 @@ Result<void> check_source(const TensorSource& s) {
     if (s.scales) NIBBLE_TRY(check_scales(s));
     if (s.storage == Storage::same) return {};
     const TensorInfo& t = *s.info;
+    if (s.storage == Storage::latent_keys || s.storage == Storage::latent_values) return check_latent(s);
     for (const TensorInfo* part : s.parts)
         if (part->ne != t.ne || part->type != t.type || part->dtype != t.dtype)
             return Error{ErrorCode::corrupt, part->name, cat("is of another shape or type than ", t.name),
@@ -99,6 +134,7 @@ void decode_row(const TensorSource& s, int64_t r, float* out) {
     }
     const std::byte* data = t.data.data();
     const int64_t rows = t.rows(), cols = t.cols(), size = element_bytes(t);
+    if (s.storage == Storage::latent_keys) return decode_latent_key(s, r, out);
     if (s.storage == Storage::transposed) {
         for (int64_t c = 0; c < rows; ++c) type.decode(data + (c * cols + r) * size, out + c, 1);
         return;
@@ -120,6 +156,7 @@ void decode_row(const TensorSource& s, int64_t r, float* out) {
     }
     int64_t from = s.storage == Storage::heads_qkv ? per_head_entry(r, rows, s.heads) : r;
     if (s.is_half()) from = half_row(s, r);
+    if (s.storage == Storage::latent_values) from = latent_value_row(s, r);
     type.decode(data + from * static_cast<int64_t>(*row_bytes(t.type, cols)), out, static_cast<size_t>(cols));
     if (s.storage == Storage::offset_one)
         for (int64_t c = 0; c < cols; ++c) out[c] += 1;
@@ -132,6 +169,22 @@ std::vector<std::byte> rearranged(const TensorSource& s) {
         const size_t stride = *row_bytes(t.type, t.cols());
         for (int64_t r = 0; r < s.rows(); ++r)
             join_row(s, s.is_half() ? half_row(s, r) : r, out.data() + static_cast<size_t>(r) * stride);
+        return out;
+    }
+    if (s.storage == Storage::latent_keys) {
+        std::vector<float> row(static_cast<size_t>(s.cols()));
+        const size_t stride = *row_bytes(t.type, s.cols());
+        for (int64_t r = 0; r < s.rows(); ++r) {
+            decode_latent_key(s, r, row.data());
+            info(t.type).encode(row.data(), out.data() + static_cast<size_t>(r) * stride, row.size());
+        }
+        return out;
+    }
+    if (s.storage == Storage::latent_values) {
+        const size_t stride = *row_bytes(t.type, t.cols());
+        for (int64_t r = 0; r < s.rows(); ++r)
+            std::memcpy(out.data() + static_cast<size_t>(r) * stride,
+                        t.data.data() + static_cast<size_t>(latent_value_row(s, r)) * stride, stride);
         return out;
     }
     const auto size = static_cast<size_t>(element_bytes(t));

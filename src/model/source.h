@@ -22,16 +22,21 @@ enum class Storage : uint8_t {
     alternating,  // gates and ups of experts in turn: a file's name for it stands for the next two
     even_gate,
     odd_up,
-    scales,  // those of the MXFP4 blocks that go by the same name
+    scales,         // those of the MXFP4 blocks that go by the same name
+    latent,         // [head][keys, values] x latent: a file's name for it stands for the next two
+    latent_keys,    // [head][latent] x key: transposed head by head
+    latent_values,  // [head][value] x latent
 };
 
 struct TensorSource {
     const TensorInfo* info = nullptr;
     Storage storage = Storage::same;
-    int32_t heads = 0;                          // heads_qkv
-    std::vector<const TensorInfo*> parts = {};  // expert; `info` is the first
+    int32_t heads = 0;                          // heads_qkv, latent
+    int32_t keys = 0;                           // latent: key rows of a head
+    std::vector<const TensorInfo*> parts = {};  // expert: `info` is the first; latent_keys: the file's tensor
     // MXFP4 as checkpoints have it: 16 bytes of codes per block in one tensor, scales in another. `info` is
-    // then `joined`, which has the type, the shape and the codes.
+    // then `joined`, which has the type, the shape and the codes. Of latent keys it says the type: f16 where
+    // the file has blocks, which cannot be transposed.
     const TensorInfo* scales = nullptr;
     std::shared_ptr<const TensorInfo> joined = {};
 
@@ -42,10 +47,13 @@ struct TensorSource {
     int64_t rows() const {
         if (storage == Storage::transposed) return info->cols();
         if (storage == Storage::expert) return info->rows() * static_cast<int64_t>(parts.size());
+        if (storage == Storage::latent_keys) return info->cols() * heads;
+        if (storage == Storage::latent_values) return info->rows() - int64_t{keys} * heads;
         return is_half() && !in_columns() ? info->rows() / 2 : info->rows();
     }
     int64_t cols() const {
         if (storage == Storage::transposed) return info->rows();
+        if (storage == Storage::latent_keys) return keys;
         return in_columns() ? info->cols() / 2 : info->cols();
     }
     bool in_turns() const { return storage == Storage::even_gate || storage == Storage::odd_up; }

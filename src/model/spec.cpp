@@ -17,6 +17,10 @@ Result<void> use_context(ModelSpec& spec, int32_t ctx) {
 std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
     std::vector<KvLayer> layers;
     for (const LayerSpec& l : spec.layers) {
+        if (const auto* latent = std::get_if<LatentAttentionSpec>(&l.mixer)) {
+            layers.push_back({1, latent->cached_dim(), 0, latent->kv_group});
+            continue;
+        }
         const auto& a = std::get<AttentionSpec>(l.mixer);
         layers.push_back({a.n_kv_heads, a.head_dim, a.v_head_dim, a.kv_group});
     }

@@ -40,6 +40,25 @@ struct AttentionSpec {
     int32_t kv_group = 0;  // index into ModelSpec::kv_groups
 };
 
+// Attention with keys and values compressed to one latent vector per token (DeepSeek-V2, arXiv:2405.04434,
+// section 2.1). The cache holds that vector and a rotated part that all heads share; the matrices that would
+// expand it are applied to queries and outputs instead. Present tensors switch on: compressed queries,
+// biases.
+struct LatentAttentionSpec {
+    int32_t n_heads = 0;
+    int32_t latent_dim = 0;  // of keys and values
+    int32_t nope_dim = 0;    // columns of a head that do not rotate
+    int32_t rope_dim = 0;    // columns that do, behind the others
+    int32_t v_head_dim = 0;
+    float scale = 0;
+    float norm_eps = 1e-6f;  // of the norms of compressed vectors
+    int32_t rope = 0;
+    int32_t kv_group = 0;
+
+    int32_t head_dim() const { return nope_dim + rope_dim; }
+    int32_t cached_dim() const { return rope_dim + latent_dim; }
+};
+
 // Gated: act(gate) * up, as two tensors or fused in ffn_up, the gate first. Otherwise act(up).
 struct DenseFfnSpec {
     int32_t n_ff = 0;
@@ -47,12 +66,17 @@ struct DenseFfnSpec {
     bool gated = true;
 };
 
-// A mixture of gated experts. Present tensors switch on: biases, a shared expert, its gate.
+// A mixture of gated experts. Present tensors switch on: biases, of the choice too, a shared expert, its
+// gate.
 struct MoeFfnSpec {
     int32_t n_experts = 0;
     int32_t n_used = 0;     // experts per token
     int32_t n_ff = 0;       // of one expert
     bool normalize = true;  // the weights of the chosen ones add up to one
+    Gating gating = Gating::softmax;
+    int32_t n_groups = 1;  // as in MoeRouteParams, like the next two
+    int32_t n_groups_used = 1;
+    float scale = 1;
     Activation act = Activation::silu;
     float limit = 0;          // of the gate and up, as in GluParams
     float up_shift = 0;       // likewise
@@ -60,7 +84,7 @@ struct MoeFfnSpec {
 };
 
 struct LayerSpec {
-    std::variant<AttentionSpec> mixer;
+    std::variant<AttentionSpec, LatentAttentionSpec> mixer;
     std::variant<DenseFfnSpec, MoeFfnSpec> ffn;
     bool pre_norm = true;    // attn_norm, ffn_norm: of a block's input
     bool post_norm = false;  // post_attention_norm, post_ffw_norm: of a block's output, before the residual
@@ -95,7 +119,7 @@ struct ModelSpec {
 // model has no positions beyond some number and the context is longer.
 Result<void> use_context(ModelSpec& spec, int32_t ctx);
 
-// Elements that one token adds to the cache in each layer.
+// Elements that one token adds to the cache in each layer; v_dim 0: values are columns of the keys.
 struct KvLayer {
     int32_t n_kv_heads, k_dim, v_dim, group;
 };

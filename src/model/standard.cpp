@@ -233,7 +233,7 @@ void set_dense_ffn(ModelSpec& s, Activation act, bool gated) {
 
 void expert_fields(Fields& f, Hyper& h) {
     if (f.is_writing() && h.n_experts == 0) return;
-    f.optional("expert_count", "num_local_experts|num_experts", h.n_experts);
+    f.optional("expert_count", "num_local_experts|num_experts|n_routed_experts", h.n_experts);
     f.optional("expert_used_count", "num_experts_per_tok", h.n_experts_used);
 }
 
@@ -244,7 +244,12 @@ void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors) {
     moe.n_used = static_cast<int32_t>(h.n_experts_used);
     moe.n_ff = static_cast<int32_t>(h.n_ff_expert > 0 ? h.n_ff_expert : h.n_ff);
     moe.normalize = h.expert_norm;
-    moe.n_ff_shared = static_cast<int32_t>(h.n_ff_shared);
+    moe.n_ff_shared = static_cast<int32_t>(
+        h.n_ff_shared > 0 ? h.n_ff_shared : h.n_experts_shared * static_cast<uint32_t>(moe.n_ff));
+    moe.gating = h.gating;
+    moe.n_groups = static_cast<int32_t>(h.n_expert_groups);
+    moe.n_groups_used = static_cast<int32_t>(h.n_expert_groups_used);
+    moe.scale = h.expert_scale;
     for (size_t i = 0; i < s.layers.size(); ++i)
         if (tensors.contains(cat("blk.", i, ".ffn_gate_inp.weight"))) s.layers[i].ffn = moe;
 }

@@ -40,9 +40,10 @@ Role role_of(std::string_view name, bool tied) {
     const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
     if (name == "token_embd.weight") return tied ? Role::output : Role::embedding;
     if (name == "output.weight") return Role::output;
-    if (has(".attn_q.")) return Role::attn_q;
-    if (has(".attn_k.") || has(".attn_qkv.")) return Role::attn_k;
-    if (has(".attn_v.")) return Role::attn_v;
+    if (has(".attn_q.") || has(".attn_q_a.") || has(".attn_q_b.")) return Role::attn_q;
+    if (has(".attn_k.") || has(".attn_qkv.") || has(".attn_k_b.") || has(".attn_kv_a_mqa."))
+        return Role::attn_k;
+    if (has(".attn_v.") || has(".attn_v_b.")) return Role::attn_v;
     if (has(".attn_output.")) return Role::attn_output;
     if (has(".ffn_down")) return Role::ffn_down;
     if (has(".ffn_gate") || has(".ffn_up")) return Role::ffn_in;

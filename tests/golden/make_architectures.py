@@ -38,7 +38,7 @@ def base(**changes):
                   rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2, pad_token_id=None,
                   tie_word_embeddings=False)
     fields.update(changes)
-    return {k: v for k, v in fields.items() if v is not None or k == "pad_token_id"}
+    return {k: v for k, v in fields.items() if v is not None or k in ("pad_token_id", "q_lora_rank")}
 
 
 def rope(theta, **more):
@@ -229,6 +229,46 @@ def granitemoe():
     return transformers.GraniteMoeConfig(**base(head_dim=None, intermediate_size=32, embedding_multiplier=3.0, residual_multiplier=0.7,
                                                 attention_multiplier=0.2, logits_scaling=0.5, num_local_experts=6,
                                                 num_experts_per_tok=3, tie_word_embeddings=True)), {"v4": True}
+
+
+def latent(**changes):
+    """Latent attention: a head has 20 columns that do not rotate and 8 that do, the first layer is dense."""
+    return base(head_dim=None, num_key_value_heads=4, kv_lora_rank=48, qk_nope_head_dim=20, qk_rope_head_dim=8,
+                v_head_dim=12, first_k_dense_replace=1, moe_intermediate_size=32, **changes)
+
+
+def choice_bias(model, generator):
+    """What corrects the choice of experts: a buffer, not a parameter."""
+    for name, b in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            b.data = (torch.randn(b.shape, generator=generator) * 0.2).to(torch.bfloat16).to(torch.float32)
+    return {}
+
+
+@architecture
+def deepseek_v2_lite():
+    yarn = rope(10000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32, mscale=0.707,
+                mscale_all_dim=0.707)
+    return transformers.DeepseekV2Config(**latent(q_lora_rank=None, n_routed_experts=6, num_experts_per_tok=3,
+                                                  n_shared_experts=2, n_group=1, topk_group=1, rope_parameters=yarn)), \
+        {"v4": True, "changes": {"q_lora_rank": None, "scoring_func": "softmax", "moe_layer_freq": 1}}
+
+
+@architecture
+def deepseek_v2():
+    return transformers.DeepseekV2Config(**latent(q_lora_rank=40, n_routed_experts=9, num_experts_per_tok=3,
+                                                  n_shared_experts=1, topk_method="group_limited_greedy", n_group=3,
+                                                  topk_group=2, routed_scaling_factor=3.0, attention_bias=True)), {}
+
+
+@architecture
+def deepseek_v3():
+    yarn = rope(10000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0,
+                mscale_all_dim=1.0)
+    return transformers.DeepseekV3Config(**latent(q_lora_rank=40, n_routed_experts=8, num_experts_per_tok=3,
+                                                  n_shared_experts=1, n_group=4, topk_group=2, norm_topk_prob=True,
+                                                  routed_scaling_factor=2.5, rope_parameters=yarn)), \
+        {"v4": True, "weights": choice_bias, "changes": {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}}
 
 
 def mxfp4(shape, generator):

@@ -27,7 +27,9 @@ Ref moe_ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual) {
     f.label("ffn_gate_inp");
     const Ref router_bias[] = {f.optional_vector("ffn_gate_inp.bias", s.n_experts)};
     const Ref logits = matmul(b, f.matrix("ffn_gate_inp.weight", s.n_experts, width), h, {{}, router_bias});
-    const Ref routes = moe_route(b, logits, {s.n_used, s.normalize});
+    const Ref routes =
+        moe_route(b, logits, {s.n_used, s.normalize, s.gating, s.n_groups, s.n_groups_used, s.scale},
+                  f.optional_vector("exp_probs_b.bias", s.n_experts));
 
     const MoeMatmulParams p{s.n_experts, s.n_used};
     f.label("ffn_gate_up_exps");

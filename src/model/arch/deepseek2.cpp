@@ -1,0 +1,148 @@
+// deepseek2: DeepSeek V2, V3, R1 and what is built like them (Kimi K2, Moonlight, GLM 4.7 Flash as GGUF).
+// Latent attention, many small experts beside shared ones, chosen by softmax (V2) or by sigmoid with a bias
+// (V3), the first layers dense. Rotation in adjacent pairs.
+#include <cmath>
+
+#include "ggml/base/cat.h"
+#include "src/model/architecture.h"
+#include "src/model/rope.h"
+
+namespace nibble {
+namespace {
+
+constexpr NamePair names[] = {
+    {"model.layers.{}.self_attn.q_a_proj", "blk.{}.attn_q_a"},
+    {"model.layers.{}.self_attn.q_a_layernorm", "blk.{}.attn_q_a_norm"},
+    {"model.layers.{}.self_attn.q_b_proj", "blk.{}.attn_q_b"},
+    {"model.layers.{}.self_attn.kv_a_proj_with_mqa", "blk.{}.attn_kv_a_mqa"},
+    {"model.layers.{}.self_attn.kv_a_layernorm", "blk.{}.attn_kv_a_norm"},
+    {"model.layers.{}.self_attn.kv_b_proj", "blk.{}.attn_kv_b", Storage::latent},
+    {"model.layers.{}.mlp.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias"},
+    {"model.layers.{}.mlp.gate", "blk.{}.ffn_gate_inp"},
+    {"model.layers.{}.mlp.experts.{}.gate_proj", "blk.{}.ffn_gate_exps", Storage::expert},
+    {"model.layers.{}.mlp.experts.{}.up_proj", "blk.{}.ffn_up_exps", Storage::expert},
+    {"model.layers.{}.mlp.experts.{}.down_proj", "blk.{}.ffn_down_exps", Storage::expert},
+    {"model.layers.{}.mlp.experts.gate_up_proj", "blk.{}.ffn_gate_exps", Storage::gate_up},
+    {"model.layers.{}.mlp.experts.down_proj", "blk.{}.ffn_down_exps"},
+    {"model.layers.{}.mlp.shared_experts.gate_proj", "blk.{}.ffn_gate_shexp"},
+    {"model.layers.{}.mlp.shared_experts.up_proj", "blk.{}.ffn_up_shexp"},
+    {"model.layers.{}.mlp.shared_experts.down_proj", "blk.{}.ffn_down_shexp"},
+    // Of layers that predict further ahead, which are left out as a whole.
+    {"model.layers.{}.eh_proj", ""},
+    {"model.layers.{}.enorm", ""},
+    {"model.layers.{}.hnorm", ""},
+    {"model.layers.{}.embed_tokens", ""},
+    {"model.layers.{}.shared_head.norm", ""},
+    {"model.layers.{}.shared_head.head", ""},
+};
+
+// The columns of a head in full, and in GGUF those that the cache holds, under the older names of the former.
+void head_fields(Fields& f, Hyper& h) {
+    if (f.is_writing()) {
+        Hyper cached = h;
+        cached.n_kv_heads = 1;
+        cached.head_dim = h.latent_dim + h.rope_dim;
+        cached.v_head_dim = h.latent_dim;
+        standard_fields(f, cached);
+    } else {
+        standard_fields(f, h);
+    }
+    f.required("attention.kv_lora_rank", "kv_lora_rank", h.latent_dim);
+    f.optional("attention.key_length_mla", "", h.head_dim);
+    f.optional("attention.value_length_mla", "v_head_dim", h.v_head_dim);
+    if (!f.from_hf()) return;
+    uint32_t plain = 0;
+    f.required("", "qk_nope_head_dim", plain);
+    f.required("", "qk_rope_head_dim", h.rope_dim);
+    if (plain > max_width || h.rope_dim > max_width)
+        return f.fail({ErrorCode::corrupt, "qk_nope_head_dim", cat("has the impossible value ", plain), ""});
+    h.head_dim = plain + h.rope_dim;
+}
+
+// The factor 0.1 of YaRN's logarithm is part of what GGUF states. There only the scores are scaled.
+void yarn_fields(Fields& f, Hyper& h) {
+    RopeScaling& s = h.rope_scaling;
+    if (s.type != "yarn") return;
+    if (f.from_hf()) h.yarn_log_multiplier = 0.1f * s.mscale_all_dim;
+    if (!f.from_hf() && !f.is_writing()) s.attention_factor = 1;
+    if (f.is_writing() && s.attention_factor != 1)
+        f.fail({ErrorCode::unsupported, "rope_scaling.mscale",
+                "is not mscale_all_dim, which GGUF cannot state", ""});
+    f.optional("rope.scaling.yarn_log_multiplier", "", h.yarn_log_multiplier);
+}
+
+// How experts are chosen. config.json says it by its model_type, GGUF by a number: 1 softmax, 2 sigmoid.
+void choice_fields(Fields& f, Hyper& h) {
+    std::string family = "deepseek_v2", method = "greedy";
+    f.optional("", "model_type", family);
+    f.optional("", "topk_method", method);
+    if (f.from_hf()) h.gating = family == "deepseek_v2" ? Gating::softmax : Gating::sigmoid;
+    uint32_t function = h.gating == Gating::sigmoid ? 2 : 1;
+    f.optional("expert_gating_func", "", function);
+    if (function != 1 && function != 2)
+        f.fail({ErrorCode::unsupported, "expert_gating_func", cat("asks for ", function),
+                "implemented are 1 (softmax) and 2 (sigmoid)"});
+    h.gating = function == 2 ? Gating::sigmoid : Gating::softmax;
+    const bool sigmoid = h.gating == Gating::sigmoid;
+    if (sigmoid)
+        f.expect("topk_method", {"noaux_tc"});
+    else
+        f.expect("topk_method", {"greedy", "group_limited_greedy"});
+    f.expect("scoring_func", {sigmoid ? "sigmoid" : "softmax"});
+    if (!sigmoid) f.expect("norm_topk_prob", {"false"});  // implementations differ in what it then means
+    const bool groups =
+        f.is_writing() ? h.n_expert_groups > 1 : sigmoid || method != "greedy" || !f.from_hf();
+    if (!groups) return;
+    const auto group_field = [&](std::string_view gguf, std::string_view hf, uint32_t& value) {
+        f.from_hf() ? f.required("", hf, value) : f.optional(gguf, "", value);
+    };
+    group_field("expert_group_count", "n_group", h.n_expert_groups);
+    group_field("expert_group_used_count", "topk_group", h.n_expert_groups_used);
+}
+
+void fields(Fields& f, Hyper& h) {
+    head_fields(f, h);
+    yarn_fields(f, h);
+    expert_fields(f, h);
+    choice_fields(f, h);
+    if (!f.is_writing()) h.expert_norm = false;  // where nothing is stated
+    f.optional("expert_weights_norm", "norm_topk_prob", h.expert_norm);
+    f.optional("expert_weights_scale", "routed_scaling_factor", h.expert_scale);
+    f.optional("expert_feed_forward_length", "moe_intermediate_size", h.n_ff_expert);
+    f.optional("expert_shared_count", "n_shared_experts", h.n_experts_shared);
+    f.optional("leading_dense_block_count", "first_k_dense_replace", h.n_dense_layers);
+    f.optional("", "num_nextn_predict_layers", h.n_next_layers);
+    f.expect("hidden_act", {"silu"});
+    f.expect("moe_layer_freq", {"1"});
+    f.expect("rope_interleave", {"true"});
+    f.expect("quantization_config", {});
+}
+
+Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
+    if (h.latent_dim == 0 || h.rope_dim >= h.head_dim)
+        return Error{ErrorCode::corrupt, "kv_lora_rank",
+                     cat("latent of ", h.latent_dim, ", ", h.rope_dim, " of ", h.head_dim,
+                         " columns rotate: no latent attention"),
+                     ""};
+    ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::adjacent, tensors));
+    const float factor = std::max(1.0f, h.rope_scaling.factor);
+    const float mscale = h.yarn_log_multiplier * std::log(factor) + 1;
+    LatentAttentionSpec a;
+    a.n_heads = static_cast<int32_t>(h.n_heads);
+    a.latent_dim = static_cast<int32_t>(h.latent_dim);
+    a.rope_dim = static_cast<int32_t>(h.rope_dim);
+    a.nope_dim = static_cast<int32_t>(h.head_dim - h.rope_dim);
+    a.v_head_dim = static_cast<int32_t>(h.v_head_dim);
+    a.scale = mscale * mscale / std::sqrt(static_cast<float>(h.head_dim));
+    for (LayerSpec& l : s.layers) l.mixer = a;
+    set_experts(s, h, tensors);
+    return s;
+}
+
+}  // namespace
+
+extern const Architecture deepseek2_arch;
+const Architecture deepseek2_arch{
+    "deepseek2", {"deepseek_v2", "deepseek_v3"}, fields, build, standard_names(), false, names};
+
+}  // namespace nibble
