@@ -18,7 +18,7 @@ std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
     std::vector<KvLayer> layers;
     for (const LayerSpec& l : spec.layers) {
         if (const auto* latent = std::get_if<LatentAttentionSpec>(&l.mixer)) {
-            layers.push_back({1, latent->cached_dim(), 0, latent->kv_group});
+            layers.push_back({1, latent->cached_dim(), 0, latent->kv_group, latent->rope_dim});
             continue;
         }
         const auto& a = std::get<AttentionSpec>(l.mixer);
@@ -31,7 +31,7 @@ std::optional<size_t> kv_bytes_per_token(const ModelSpec& spec, Type k_type, Typ
     size_t bytes = 0;
     for (const KvLayer& l : kv_layers(spec)) {
         const auto k = row_bytes(k_type, l.k_dim), v = row_bytes(v_type, l.v_dim);
-        if (!k || !v) return {};
+        if (!k || !v || !row_bytes(k_type, l.v_first)) return {};
         bytes += static_cast<size_t>(l.n_kv_heads) * (*k + *v);
     }
     return bytes;

@@ -119,9 +119,11 @@ struct ModelSpec {
 // model has no positions beyond some number and the context is longer.
 Result<void> use_context(ModelSpec& spec, int32_t ctx);
 
-// Elements that one token adds to the cache in each layer; v_dim 0: values are columns of the keys.
+// Elements that one token adds to the cache in each layer. With v_dim 0 values are columns of the keys, from
+// `v_first` on.
 struct KvLayer {
     int32_t n_kv_heads, k_dim, v_dim, group;
+    int32_t v_first = 0;
 };
 std::vector<KvLayer> kv_layers(const ModelSpec& spec);
 

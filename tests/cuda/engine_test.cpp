@@ -59,7 +59,8 @@ TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
     REQUIRE(cpu);
     if (!gpu) return;
     Backend* const both[] = {cpu->get(), gpu.get()};
-    for (const char* model : {"models/fairytale-int8.gguf", "models/fairytale"}) {
+    for (const char* model :
+         {"models/fairytale-int8.gguf", "models/fairytale", "tests/golden/models/deepseek_v3"}) {
         INFO(model);
         const Logits expected = logits(model, std::span(both, 1), 0);
         for (const int32_t layers : {-1, 2}) {

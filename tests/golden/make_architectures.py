@@ -233,7 +233,7 @@ def granitemoe():
 
 def latent(**changes):
     """Latent attention: a head has 20 columns that do not rotate and 8 that do, the first layer is dense."""
-    return base(head_dim=None, num_key_value_heads=4, kv_lora_rank=48, qk_nope_head_dim=20, qk_rope_head_dim=8,
+    return base(head_dim=None, num_key_value_heads=4, kv_lora_rank=96, qk_nope_head_dim=20, qk_rope_head_dim=8,
                 v_head_dim=12, first_k_dense_replace=1, moe_intermediate_size=32, **changes)
 
 

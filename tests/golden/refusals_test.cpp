@@ -79,6 +79,17 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         {"qwen3_moe", "/num_experts_per_tok", 0, "experts used"},
         {"mixtral", "/num_local_experts", 100000, "number of experts"},
         {"gpt_oss", "/swiglu_alpha", 1.5, "swiglu_alpha"},
+        {"deepseek_v2", "/topk_method", "noaux_tc", "topk_method"},
+        {"deepseek_v2", "/norm_topk_prob", true, "norm_topk_prob"},
+        {"deepseek_v2", "/kv_lora_rank", nullptr, "kv_lora_rank"},
+        {"deepseek_v2", "/qk_nope_head_dim", 0, "no keys of 0"},
+        {"deepseek_v3", "/topk_method", "greedy", "topk_method"},
+        {"deepseek_v3", "/scoring_func", "softmax", "scoring_func"},
+        {"deepseek_v3", "/rope_interleave", false, "rope_interleave"},
+        {"deepseek_v3", "/n_group", nullptr, "n_group"},
+        {"deepseek_v3", "/topk_group", 5, "groups used"},
+        {"deepseek_v3", "/quantization_config", json::object({{"quant_method", "fp8"}}),
+         "quantization_config"},
         {"gpt_oss", "/quantization_config/quant_method", "gptq", "quantization_config"},
     };
     for (const Change& c : changes) {
@@ -147,6 +158,34 @@ TEST_CASE("a missing or surplus tensor is refused by its name, whatever the hype
     const auto surplus = SingleSequence::load(copy.dir, Type::f32);
     REQUIRE(!surplus);
     CHECK(surplus.error().message().find("blk.2.") != std::string::npos);
+}
+
+TEST_CASE("layers that predict tokens further ahead are left out, and this is said") {
+    const Copy copy("deepseek_v3");
+    copy.change("/num_hidden_layers", 2);
+    const auto model = open(copy.dir);
+    REQUIRE_MESSAGE(model, (model ? "" : model.error().message()));
+    REQUIRE((*model)->notes.size() == 1);
+    CHECK((*model)->notes[0].find("further ahead") != std::string::npos);
+    CHECK(SingleSequence::load(copy.dir, Type::f32));
+}
+
+TEST_CASE("latent attention: groups that do not divide, a cache type that cannot hold the parts") {
+    const Copy copy("deepseek_v3");
+    const auto odd = SingleSequence::load(copy.dir, Type::q8_0);
+    REQUIRE(!odd);
+    CHECK(odd.error().message().find("whole number of blocks") != std::string::npos);
+    copy.change("/n_group", 3);
+    const auto groups = SingleSequence::load(copy.dir, Type::f32);
+    REQUIRE(!groups);
+    CHECK(groups.error().message().find("3 groups") != std::string::npos);
+    copy.change("/n_group", 4);
+    copy.change("/rope_scaling/mscale", 0.5);
+    const auto model = open(copy.dir);
+    REQUIRE(model);
+    const auto report = to_gguf(**model, copy.dir / "out.gguf");
+    REQUIRE(!report);
+    CHECK(report.error().message().find("mscale") != std::string::npos);
 }
 
 TEST_CASE("layers without rotation in a pattern that GGUF cannot state run, but are not converted") {

@@ -137,6 +137,12 @@ TEST_CASE("columns are views and stay inside") {
     Builder b({2, 1, 1});
     const Ref x = b.input("x", Type::f32, RowDim::tokens, 10);
     CHECK(b.value(b.columns(b.columns(x, 2, 6), 1, 3)).first_col == 3);
+    std::vector<float> values(20);
+    const Ref w =
+        b.weight({reinterpret_cast<std::byte*>(values.data()), 2, 10, 40, Type::f32, Layout::rows}, "w");
+    const Value& part = b.value(b.columns(b.columns(w, 2, 6), 1, 3));
+    CHECK(part.bound.row(1) == &values[13]);
+    CHECK(part.bound.cols == 3);
     CHECK(!b.columns(x, 8, 3));
     CHECK(b.failed());
 }
