@@ -41,7 +41,7 @@ Result<Chat> ChatCommand::open(Engine& engine, const SamplerParams& params) cons
     o.max_tokens = n;
     o.overflow = NIBBLE_TRY(find_overflow(overflow));
     Chat chat(engine, std::move(f.format), std::move(o));
-    if (!load.empty()) chat.conversation = NIBBLE_TRY(load_conversation(load));
+    if (!load.empty()) chat.begin(NIBBLE_TRY(load_conversation(load)));
     if (std::error_code ec; !session.empty() && std::filesystem::exists(session, ec)) {
         const int32_t stored = NIBBLE_TRY(load_session(chat, session));
         std::fprintf(stderr, "nibble: %s: %zu messages, %d tokens need no prefill\n", session.c_str(),
@@ -53,14 +53,13 @@ Result<Chat> ChatCommand::open(Engine& engine, const SamplerParams& params) cons
 
 // Answers the last message, streaming. Errors are shown: the chat goes on.
 void answer(Repl& r, std::optional<std::string> message) {
-    const QuietKeys quiet;
     take_interrupt();
     const ChatHooks hooks{[&](std::string_view text) { r.view.text(text); },
                           [&](const std::string& line) { r.view.notice(line); }, interrupt_pending};
     auto turn = message ? r.chat.say(std::move(*message), hooks) : r.chat.answer(hooks);
     take_interrupt();
     r.view.end_answer();
-    if (!turn) return r.view.notice(turn.error().message());
+    if (!turn) return r.fail(turn.error());
     r.last = *turn;
     r.view.status(*turn, r.chat.engine().ctx());
 }
@@ -82,7 +81,7 @@ void converse(Repl& r) {
             continue;
         }
         const Result<void> done = run_command_line(r, in.text);
-        if (!done) r.view.notice(done.error().message());
+        if (!done) r.fail(done.error());
         if (std::exchange(r.answer_now, false)) answer(r, {});
     }
 }
@@ -109,7 +108,7 @@ Result<int> ChatCommand::operator()() const {
                       ". /help lists the commands."));
     converse(repl);
     if (!session.empty() && !chat.conversation.empty()) NIBBLE_TRY(save_session(chat, session));
-    return exit_ok;
+    return repl.failed && !terminal.is_terminal() ? exit_failure : exit_ok;  // a script wants to know
 }
 
 std::function<Result<int>()> setup(CLI::App& app) {

@@ -184,6 +184,11 @@ Result<Turn> Chat::answer(const ChatHooks& hooks) {
     return turn;
 }
 
+void Chat::begin(Conversation other) {
+    conversation = std::move(other);
+    first_ = 0;
+}
+
 ChatState Chat::state() const { return {conversation, first_, stream_, known_text_, known_tokens_}; }
 
 void Chat::restore(ChatState s) {

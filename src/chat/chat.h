@@ -67,6 +67,8 @@ class Chat {
     // Answers the user's last message (again).
     Result<Turn> answer(const ChatHooks& hooks);
 
+    // Another conversation takes the place of this one, and none of it is left out.
+    void begin(Conversation other);
     ChatState state() const;
     void restore(ChatState state);
 

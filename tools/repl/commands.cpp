@@ -20,29 +20,33 @@ Error usage(std::string_view command, std::string what, std::string fix = {}) {
     return {ErrorCode::invalid_argument, std::string(command), std::move(what), std::move(fix)};
 }
 
+std::string messages(size_t n) { return cat(n, n == 1 ? " message" : " messages"); }
+
 Result<void> help(Repl& r, const std::string&) {
+    constexpr size_t name_columns = 22;
     for (const ReplCommand& c : repl_commands()) {
-        const std::string name = cat(c.name, c.arguments.empty() ? "" : " ", c.arguments);
-        r.view.line(cat("  ", name, std::string(name.size() < 20 ? 20 - name.size() : 1, ' '), c.help,
-                        c.aliases.empty() ? "" : cat(" (also ", c.aliases, ")")));
+        std::string name = cat(c.name, c.arguments.empty() ? "" : " ", c.arguments);
+        name.resize(std::max(name.size() + 1, name_columns), ' ');
+        r.view.line(cat("  ", name, c.help, c.aliases.empty() ? "" : cat(" (also ", c.aliases, ")")));
     }
-    r.view.line(
-        "  Several lines: end one with \\, or put \"\"\" around them, or Ctrl-J. Ctrl-G: $EDITOR. Ctrl-C: "
-        "stop.");
+    r.view.line("Several lines: end one with \\, put \"\"\" around them, press Ctrl-J or paste.");
+    r.view.line("Ctrl-G opens $EDITOR, Tab completes, Ctrl-C stops an answer, Ctrl-D leaves.");
     return {};
 }
 
 Result<void> clear(Repl& r, const std::string&) {
-    r.chat.conversation.messages.clear();
+    r.chat.begin({r.chat.conversation.system, {}});
     r.view.line("The conversation is empty.");
     return {};
 }
 
 Result<void> set_system(Repl& r, const std::string& text) {
-    if (text.empty())
+    if (text.empty()) {
         r.view.line(r.chat.conversation.system.empty() ? "No system prompt." : r.chat.conversation.system);
-    else
-        r.chat.conversation.system = text;
+        return {};
+    }
+    r.chat.conversation.system = text;
+    r.view.line("The system prompt is set.");
     return {};
 }
 
@@ -54,7 +58,8 @@ Result<void> regenerate(Repl& r, const std::string&) {
 
 Result<void> undo(Repl& r, const std::string&) {
     if (!r.chat.conversation.undo()) return usage("/undo", "the conversation is empty");
-    r.view.line(cat("The last turn is gone; ", r.chat.conversation.messages.size(), " messages remain."));
+    const size_t left = r.chat.conversation.messages.size();
+    r.view.line(cat("The last turn is gone; ", messages(left), left == 1 ? " remains." : " remain."));
     return {};
 }
 
@@ -78,14 +83,14 @@ Result<void> edit(Repl& r, const std::string& text) {
 Result<void> save(Repl& r, const std::string& path) {
     if (path.empty()) return usage("/save", "needs a file");
     NIBBLE_TRY(save_conversation(r.chat.conversation, path));
-    r.view.line(cat("Saved ", r.chat.conversation.messages.size(), " messages to ", path));
+    r.view.line(cat("Saved ", messages(r.chat.conversation.messages.size()), " to ", path));
     return {};
 }
 
 Result<void> load(Repl& r, const std::string& path) {
     if (path.empty()) return usage("/load", "needs a file");
-    r.chat.conversation = NIBBLE_TRY(load_conversation(path));
-    r.view.line(cat("Loaded ", r.chat.conversation.messages.size(), " messages."));
+    r.chat.begin(NIBBLE_TRY(load_conversation(path)));
+    r.view.line(cat("Loaded ", messages(r.chat.conversation.messages.size()), "."));
     return {};
 }
 
@@ -104,6 +109,7 @@ Result<void> set_parameter(Repl& r, const std::string& argument) {
     changed.dry_breaker_tokens.clear();  // found anew from the strings
     NIBBLE_TRY(Chain::create(changed, static_cast<size_t>(r.chat.engine().spec().n_vocab)));
     r.chat.options.sampling = std::move(changed);
+    r.view.line(cat(param->key, " = ", get(r.chat.options.sampling, *param)));
     for (const std::string& warning : conflicts(r.chat.options.sampling)) r.view.notice(warning);
     return {};
 }
@@ -137,6 +143,7 @@ Result<void> tokens(Repl& r, const std::string& text) {
 
 Result<void> stats(Repl& r, const std::string&) {
     const Turn& t = r.last;
+    if (t.finish == Finish::none) return usage("/stats", "there is no answer yet");
     const auto rate = [](int32_t n, double s) { return n > 0 && s > 0 ? n / s : 0.0; };
     char text[400];
     std::snprintf(text, sizeof text,
@@ -176,6 +183,7 @@ Result<void> show_template(Repl& r, const std::string& name) {
         return {};
     }
     r.chat.set_format(ChatFormat(r.chat.engine().tokenizer(), NIBBLE_TRY(named_template(name)), false));
+    r.view.line(cat("The template is ", name, "."));
     return {};
 }
 
@@ -200,7 +208,7 @@ constexpr ReplCommand table[] = {
     {"/probs", "", "", "the most likely first tokens of the answer", probs},
     {"/attach", "", "FILE", "put a file before the next message", attach},
     {"/template", "", "[NAME|FILE]", "show or replace the chat template", show_template},
-    {"/exit", "/bye /quit", "", "leave (also Ctrl-D)", leave},
+    {"/exit", "/bye /quit", "", "leave, as Ctrl-D does", leave},
 };
 
 bool is_named(const ReplCommand& c, std::string_view name) {

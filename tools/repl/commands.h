@@ -21,6 +21,12 @@ struct Repl {
     std::string attachment{};  // put before the next message
     bool answer_now = false;   // set by a command: the last message is to be answered
     bool leave = false;
+    bool failed = false;  // a message had no answer, or a command could not be done
+
+    void fail(const Error& error) {
+        failed = true;
+        view.notice(error.message());
+    }
 };
 
 struct ReplCommand {

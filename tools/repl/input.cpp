@@ -18,6 +18,7 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,13 +32,41 @@ namespace {
 constexpr std::string_view line_feed_shown = "\xE2\x90\xA4";  // U+2424
 constexpr std::string_view tab_shown = "\xE2\x90\x89";        // U+2409
 constexpr wchar_t line_feed_char = 0x2424, tab_char = 0x2409;
-constexpr int history_size = 2000;
+constexpr int history_size = 2000, prompt_width = 4;
 
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
     std::string out;
     for (size_t hit; (hit = text.find(from)) != text.npos; text.remove_prefix(hit + from.size()))
         out.append(text.substr(0, hit)).append(to);
     return out.append(text);
+}
+
+// Columns on the screen; characters that have none there count one.
+int display_width(const std::string& text) {
+    std::vector<wchar_t> wide(text.size() + 1);
+    const size_t n = std::mbstowcs(wide.data(), text.c_str(), wide.size());
+    if (n == static_cast<size_t>(-1)) return static_cast<int>(text.size());
+    int columns = 0;
+    for (size_t i = 0; i < n; ++i) columns += std::max(1, ::wcwidth(wide[i]));
+    return columns;
+}
+
+// Words one below the other, in as many columns as fit.
+std::string in_columns(const std::vector<std::string>& words, int screen) {
+    int widest = 0;
+    for (const std::string& w : words) widest = std::max(widest, display_width(w));
+    const auto n_columns = static_cast<size_t>(std::max(1, screen / (widest + 2)));
+    const size_t n_rows = (words.size() + n_columns - 1) / n_columns;
+    std::string out;
+    for (size_t row = 0; row < n_rows; ++row) {
+        for (size_t i = row; i < words.size(); i += n_rows) {
+            out += words[i];
+            if (i + n_rows < words.size())
+                out.append(static_cast<size_t>(widest + 2 - display_width(words[i])), ' ');
+        }
+        out += '\n';
+    }
+    return out;
 }
 
 void use_utf8() {
@@ -53,6 +82,7 @@ struct ReplInput::State {
     History* history = nullptr;
     fs::path history_file;
     Completer completer;
+    std::optional<QuietKeys> quiet;
     std::deque<wchar_t> queue;  // read and not yet asked for
     bool pasting = false, pasted_return = false, more = false;
 
@@ -61,16 +91,16 @@ struct ReplInput::State {
         ::el_get(el, EL_CLIENTDATA, &data);
         return *static_cast<State*>(data);
     }
-    // One byte; -1: end, -2: interrupted, -3: another signal. A Ctrl-C that comes just before the wait is
-    // held back until the wait begins: otherwise it would only be seen after the next key.
+    // One byte; -1: end, -2: interrupted, -3: the screen has changed. Signals that come just before the wait
+    // are held back until it begins: otherwise they would only be seen after the next key.
     static int byte() {
-        sigset_t interrupt, before;
-        ::sigemptyset(&interrupt);
-        ::sigaddset(&interrupt, SIGINT);
-        ::sigprocmask(SIG_BLOCK, &interrupt, &before);
+        sigset_t held, before;
+        ::sigemptyset(&held);
+        for (const int s : {SIGINT, SIGWINCH, SIGTSTP}) ::sigaddset(&held, s);
+        ::sigprocmask(SIG_BLOCK, &held, &before);
         pollfd input{STDIN_FILENO, POLLIN, 0};
-        const bool signalled =
-            interrupt_pending() || (::ppoll(&input, 1, nullptr, &before) < 0 && errno == EINTR);
+        const bool signalled = interrupt_pending() || screen_changed() ||
+                               (::ppoll(&input, 1, nullptr, &before) < 0 && errno == EINTR);
         ::sigprocmask(SIG_SETMASK, &before, nullptr);
         if (signalled) return interrupt_pending() ? -2 : -3;
         unsigned char c = 0;
@@ -83,7 +113,27 @@ struct ReplInput::State {
     static unsigned char open_editor(EditLine* el, int);
     static const char* prompt(EditLine* el) { return of(el).more ? "... " : ">>> "; }
     void replace_line(const std::string& text) const;
+    void follow_screen() const;
+    static int columns() {
+        winsize size{};
+        return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+    }
 };
+
+// The line is drawn anew when the screen has changed. A terminal wraps what it shows to its new width, so the
+// prompt is as many rows above the cursor as what lies between takes there.
+void ReplInput::State::follow_screen() const {
+    const ScreenChange change = take_screen_change();
+    if (!change.resized) return;
+    const LineInfo* info = ::el_line(el);
+    const std::string before(info->buffer, static_cast<size_t>(info->cursor - info->buffer));
+    ::el_resize(el);
+    const int rows = change.continued ? 0 : (prompt_width + display_width(before)) / columns();
+    if (rows > 0) std::printf("\x1b[%dA", rows);
+    std::fputs("\r\x1b[J\x1b[?2004h", stdout);
+    std::fflush(stdout);
+    ::el_set(el, EL_REFRESH);
+}
 
 // After ESC: true when it was the border of a paste; otherwise the bytes are queued.
 bool ReplInput::State::escape() {
@@ -105,7 +155,10 @@ bool ReplInput::State::escape() {
 int ReplInput::State::next(wchar_t* out) {
     while (queue.empty()) {
         const int c = byte();
-        if (c == -3) continue;  // a resize
+        if (c == -3) {
+            follow_screen();
+            continue;
+        }
         if (c < 0) {
             errno = EINTR;
             return c == -2 ? -1 : 0;
@@ -165,9 +218,7 @@ unsigned char ReplInput::State::complete(EditLine* el, int) {
         ::el_insertstr(el, common.substr(word.size()).c_str());
         return CC_REFRESH;
     }
-    std::string list = "\n";
-    for (const std::string& w : c.words) list += w + "  ";
-    std::printf("%s\n", list.c_str());
+    std::printf("\n%s", in_columns(c.words, s.columns()).c_str());
     std::fflush(stdout);
     return CC_REDISPLAY;
 }
@@ -176,10 +227,7 @@ unsigned char ReplInput::State::open_editor(EditLine* el, int) {
     State& s = of(el);
     const LineInfo* info = ::el_line(el);
     const std::string text(info->buffer, static_cast<size_t>(info->lastchar - info->buffer));
-    termios editing{};
-    ::tcgetattr(STDIN_FILENO, &editing);
     const auto edited = edit_text(*s.terminal, replaced(text, line_feed_shown, "\n"));
-    ::tcsetattr(STDIN_FILENO, TCSADRAIN, &editing);
     if (edited) s.replace_line(*edited);
     return CC_REDISPLAY;
 }
@@ -209,7 +257,8 @@ ReplInput::ReplInput(const TerminalGuard& terminal, fs::path history, Completer 
     ::el_set(s.el, EL_BIND, "^I", "nibble-complete", nullptr);
     ::el_set(s.el, EL_BIND, "^G", "nibble-editor", nullptr);
     ::el_set(s.el, EL_BIND, "^R", "em-inc-search-prev", nullptr);
-    ::el_source(s.el, nullptr);                                   // the user's ~/.editrc
+    ::el_source(s.el, nullptr);  // the user's ~/.editrc
+    s.quiet.emplace();
     ::el_set(s.el, EL_SETTY, "-d", "-icrnl", "-inlcr", nullptr);  // Enter and Ctrl-J are different keys
 }
 
@@ -243,10 +292,11 @@ std::optional<std::string> ReplInput::line(bool more, Input::Kind& why) {
     }
     std::fputs("\x1b[?2004h", stdout);  // pastes come bracketed
     std::fflush(stdout);
-    const QuietKeys quiet;  // libedit shows its prompt before it reads keys one by one
+    if (take_screen_change().resized) ::el_resize(s.el);
     int n = 0;
     errno = 0;
     const char* raw = ::el_gets(s.el, &n);
+    if (s.quiet) s.quiet->again();  // libedit leaves a terminal that echoes
     std::string text = raw && n > 0 ? std::string(raw, static_cast<size_t>(n)) : std::string();
     std::fputs("\x1b[?2004l", stdout);
     std::fflush(stdout);
@@ -291,6 +341,8 @@ std::optional<std::string> edit_text(const TerminalGuard& terminal, const std::s
     if (fd < 0) return {};
     const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
     ::close(fd);
+    termios ours{};
+    const bool known = ::tcgetattr(STDIN_FILENO, &ours) == 0;
     terminal.restore();
     const std::string command = std::string(editor) + " \"$0\"";
     const pid_t pid = written ? ::fork() : -1;
@@ -302,6 +354,7 @@ std::optional<std::string> edit_text(const TerminalGuard& terminal, const std::s
     if (pid > 0)
         while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
         }
+    if (known) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &ours);
     std::optional<std::string> result;
     if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         std::ifstream in(path, std::ios::binary);

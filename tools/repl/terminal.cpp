@@ -2,6 +2,7 @@
 // SIGINT is a note for whoever runs; the deadly ones restore the terminal first and then kill as usual.
 #include "tools/repl/terminal.h"
 
+#include <cerrno>
 #include <csignal>
 #include <initializer_list>
 
@@ -11,7 +12,7 @@ namespace nibble {
 namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
-volatile std::sig_atomic_t guarded = 0;
+volatile std::sig_atomic_t guarded = 0, resized = 0, continued = 0;
 termios saved;  // valid while guarded
 
 // Bracketed paste off, plain colours, cursor shown.
@@ -35,6 +36,27 @@ void handle(int signal, void (*handler)(int)) {
     ::sigaction(signal, &action, nullptr);
 }
 
+// Ctrl-Z: the shell gets the terminal as it was, and we get it back as we had it. After W. R. Stevens,
+// "Advanced Programming in the UNIX Environment", section 10.21.
+void on_stop(int signal) {
+    const int error = errno;
+    termios ours{};
+    const bool known = ::tcgetattr(STDIN_FILENO, &ours) == 0;
+    if (guarded) give_back();
+    std::signal(signal, SIG_DFL);
+    sigset_t stop, before;
+    ::sigemptyset(&stop);
+    ::sigaddset(&stop, signal);
+    ::raise(signal);
+    ::sigprocmask(SIG_UNBLOCK, &stop, &before);  // here it stops, and goes on
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    handle(signal, on_stop);
+    if (guarded && known) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &ours);
+    resized = 1;
+    continued = 1;
+    errno = error;
+}
+
 }  // namespace
 
 TerminalGuard::TerminalGuard() {
@@ -44,6 +66,9 @@ TerminalGuard::TerminalGuard() {
     guarded = 1;
     for (const int s : {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
         handle(s, on_deadly);
+    handle(SIGWINCH, [](int) { resized = 1; });
+    struct sigaction stop {};
+    if (::sigaction(SIGTSTP, nullptr, &stop) == 0 && stop.sa_handler != SIG_IGN) handle(SIGTSTP, on_stop);
 }
 
 TerminalGuard::~TerminalGuard() {
@@ -57,16 +82,30 @@ void TerminalGuard::restore() const {
 
 QuietKeys::QuietKeys() {
     if (!::isatty(STDIN_FILENO) || ::tcgetattr(STDIN_FILENO, &before_) != 0) return;
-    termios quiet = before_;
-    quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON);
-    quiet.c_iflag &= ~static_cast<tcflag_t>(ICRNL);  // Enter and Ctrl-J stay different keys
-    quiet.c_cc[VMIN] = 1;
-    quiet.c_cc[VTIME] = 0;
-    changed_ = ::tcsetattr(STDIN_FILENO, TCSADRAIN, &quiet) == 0;
+    quiet_ = before_;
+    quiet_.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON);
+    quiet_.c_iflag &= ~static_cast<tcflag_t>(ICRNL);
+    quiet_.c_cc[VMIN] = 1;
+    quiet_.c_cc[VTIME] = 0;
+    changed_ = true;
+    again();
+}
+
+void QuietKeys::again() const {
+    if (changed_) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &quiet_);
 }
 
 QuietKeys::~QuietKeys() {
     if (changed_) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
+}
+
+bool screen_changed() { return resized || continued; }
+
+ScreenChange take_screen_change() {
+    const ScreenChange change{resized != 0, continued != 0};
+    resized = 0;
+    continued = 0;
+    return change;
 }
 
 bool interrupt_pending() { return interrupted; }

@@ -20,18 +20,27 @@ class TerminalGuard {
     bool terminal_ = false;
 };
 
-// Keys are neither shown nor lost while no line is edited; Ctrl-C still is a signal.
+// Keys are neither shown nor lost while no line is edited, and Enter and Ctrl-J stay different ones; Ctrl-C
+// still is a signal.
 class QuietKeys {
   public:
     QuietKeys();
+    void again() const;  // after somebody else has changed the terminal
     ~QuietKeys();
     QuietKeys(const QuietKeys&) = delete;
     QuietKeys& operator=(const QuietKeys&) = delete;
 
   private:
     bool changed_ = false;
-    termios before_{};
+    termios before_{}, quiet_{};
 };
+
+// What has happened to the screen since the last call: another size, or the program went on after Ctrl-Z.
+struct ScreenChange {
+    bool resized = false, continued = false;
+};
+ScreenChange take_screen_change();
+bool screen_changed();
 
 // Whether Ctrl-C was pressed since the last call.
 bool take_interrupt();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "ggml/base/cat.h"
 
@@ -84,9 +85,9 @@ void ReplView::end_answer() {
     line_open_ = false;
 }
 
-void ReplView::notice(std::string_view text) const {
-    std::fprintf(stderr, "%snibble: %.*s\n", line_open_ ? "\n" : "", static_cast<int>(text.size()),
-                 text.data());
+void ReplView::notice(std::string_view text) {
+    if (terminal_ && std::exchange(line_open_, false)) write("\n");
+    std::fprintf(stderr, "nibble: %.*s\n", static_cast<int>(text.size()), text.data());
 }
 
 void ReplView::status(const Turn& turn, int32_t ctx) const {
@@ -95,7 +96,10 @@ void ReplView::status(const Turn& turn, int32_t ctx) const {
         turn.generated > 1 && turn.decode_seconds > 0 ? (turn.generated - 1) / turn.decode_seconds : 0;
     char text[160];
     std::snprintf(text, sizeof text, "[%d tokens, %.1f tokens/s, context %d/%d%s]", turn.generated, rate,
-                  turn.context_used, ctx, turn.finish == Finish::cancelled ? ", stopped" : "");
+                  turn.context_used, ctx,
+                  turn.finish == Finish::cancelled ? ", stopped"
+                  : turn.finish == Finish::length  ? ", cut at -n"
+                                                   : "");
     dim(true);
     write(text);
     dim(false);

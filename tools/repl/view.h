@@ -16,7 +16,7 @@ class ReplView {
 
     void text(std::string_view part);  // of an answer
     void end_answer();                 // what was held back, and a line end
-    void notice(std::string_view line) const;
+    void notice(std::string_view line);
     void status(const Turn& turn, int32_t ctx) const;
     void line(std::string_view text) const;
 

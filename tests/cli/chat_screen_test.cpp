@@ -1,0 +1,119 @@
+// nibble chat and the screen it lives on: another size, Ctrl-Z and fg in a shell, lists in a narrow window,
+// and notices in the middle of an answer.
+#include <nlohmann/json.hpp>
+
+#include "ggml/base/mapped_file.h"
+#include "tests/cli/common.h"
+#include "tests/cli/pty.h"
+
+using namespace nibble;
+using namespace nibble::cli_test;
+
+namespace {
+
+struct Home : Scratch {
+    Home() { ::setenv("XDG_STATE_HOME", dir.c_str(), 1); }
+};
+
+const std::string prompt = ">>> ", enter = "\r";
+
+}  // namespace
+
+TEST_CASE(
+    "chat on a terminal: after a resize the line is drawn anew from its first row, and editing goes on") {
+    const Home home;
+    const std::string file = (home.dir / "talk.json").string();
+    Pty t({NIBBLE_BINARY, "chat", "-n", "1"});
+    REQUIRE(t.wait_for(prompt));
+    const std::string text(60, 'x');
+    t.type(text);
+    REQUIRE(t.wait_for(text));
+    t.resize(24, 40);
+    // 64 columns are two rows of 40: one row up, to the left, cleared, and shown again.
+    CHECK(t.wait_for("\x1b[1A\r\x1b[J"));
+    REQUIRE(t.wait_for(prompt + std::string(36, 'x')));
+    t.type("\x01yy" + enter);
+    REQUIRE(t.wait_for("[1 tokens"));
+    t.type("/save " + file + enter);
+    REQUIRE(t.wait_for("Saved 2 messages"));
+    CHECK(nlohmann::json::parse(*read_text_file(file))["messages"][0]["content"] == "yy" + text);
+    t.type("/set \t");
+    CHECK(t.wait_for("dry_allowed_length"));
+    const size_t from = t.seen().rfind("dry_allowed_length");
+    REQUIRE(t.wait_for("xtc_threshold"));
+    size_t width = 0;
+    for (const char c : t.seen().substr(from)) {
+        width = c == '\r' || c == '\n' ? 0 : width + 1;
+        CHECK(width <= 40);
+    }
+}
+
+TEST_CASE("chat in a shell: Ctrl-Z gives the terminal back as it was, fg takes it up again with the line") {
+    const Home home;
+    const std::string shell = "/bin/bash";
+    if (!std::filesystem::exists(shell)) {
+        MESSAGE("no /bin/bash here: Ctrl-Z is not tested");
+        return;
+    }
+    const std::string file = (home.dir / "talk.json").string();
+    Pty t({shell, "--norc", "--noprofile", "-i"});
+    t.type("bind 'set enable-bracketed-paste off'; PS1='shell: '\n");
+    REQUIRE(t.wait_for("shell: "));
+    t.type(cat("stty -a | cksum; ", NIBBLE_BINARY, " chat -n 3\n"));
+    REQUIRE(t.wait_for(prompt));
+    const auto checksum = [&](size_t from) {
+        const size_t at = t.seen().find_first_of("0123456789", t.seen().find('\n', from));
+        return t.seen().substr(at, t.seen().find(' ', at) - at);
+    };
+    const std::string before = checksum(t.seen().rfind("cksum;"));
+    t.type("half a");
+    REQUIRE(t.wait_for("half a"));
+    t.type("\x1a");
+    REQUIRE(t.wait_for("Stopped"));
+    REQUIRE(t.wait_for("shell: "));
+    const size_t from = t.seen().size();
+    t.type("stty -a | cksum\n");
+    REQUIRE(t.wait_for("shell: "));
+    CHECK(checksum(from) == before);
+    t.type("fg\n");
+    REQUIRE(t.wait_for(prompt + "half a"));
+    t.type(" line\x01my " + enter);
+    REQUIRE(t.wait_for("tokens,"));
+    t.type("/save " + file + enter);
+    REQUIRE(t.wait_for("Saved 2 messages"));
+    CHECK(nlohmann::json::parse(*read_text_file(file))["messages"][0]["content"] == "my half a line");
+    t.type("/bye" + enter);
+    REQUIRE(t.wait_for("shell: "));
+    t.type("exit\n");
+    CHECK(t.wait_end() == 0);
+}
+
+TEST_CASE(
+    "chat: one message is not several; a conversation that was read is sent whole; what has failed shows") {
+    const Scratch s;
+    const std::string one = s.file("one.json", R"({"messages": [{"role": "user", "content": "Hi"}]})");
+    const ProcessResult r =
+        nibble_cli({"chat", "-n", "2", "--no-history"},
+                   cat("/stats\n/load ", one, "\n/set top_k 7\n/template plain\n/system Be kind.\n"));
+    CHECK(r.code == 1);
+    CHECK(r.err == "nibble: /stats: there is no answer yet\n");
+    CHECK(r.out == "Loaded 1 message.\ntop_k = 7\nThe template is plain.\nThe system prompt is set.\n");
+    // After turns were left out for want of room, a shorter conversation with more turns begins at its
+    // beginning.
+    std::string talk, turns;
+    for (int i = 0; i < 6; ++i)
+        talk += cat(i ? "," : "", R"({"role": ")", i % 2 ? "assistant" : "user", R"(", "content": "A"})");
+    const std::string many = s.file("many.json", cat(R"({"messages": [)", talk, "]}"));
+    for (int i = 0; i < 4; ++i) turns += "Tell me a story about a fox and a goose who went to the mill.\n";
+    const auto counted = [&](const std::string& before) {
+        const std::string out = nibble_cli({"chat", "-c", "128", "-n", "30", "--seed", "3", "--no-history"},
+                                           cat(before, "/load ", many, "\n/tokens\n"))
+                                    .out;
+        return out.substr(out.rfind("Loaded"));
+    };
+    CHECK(counted(turns) == counted(""));
+    const ProcessResult stop =
+        nibble_cli({"chat", "-c", "64", "--context-overflow", "stop", "--no-history"}, turns + turns);
+    CHECK(stop.code == 1);
+    CHECK(stop.err.find("the context holds 64") != std::string::npos);
+}
