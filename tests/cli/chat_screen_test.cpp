@@ -117,3 +117,34 @@ TEST_CASE(
     CHECK(stop.code == 1);
     CHECK(stop.err.find("the context holds 64") != std::string::npos);
 }
+
+TEST_CASE("chat: what the model thinks is dimmed on a terminal, and hidden on demand") {
+    const Home home;
+    const std::string thinks = home.file("thinks.jinja",
+                                         "{% for m in messages %}{{ m.content }}\n{% endfor %}{% if "
+                                         "add_generation_prompt %}<think>\n{% endif %}");
+    const auto args = [&](std::vector<std::string> more) {
+        std::vector<std::string> all = {NIBBLE_BINARY, "chat", "-n", "4", "--template", thinks};
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    };
+    for (const char* given : {"", "--no-color", "--hide-thinking"}) {
+        const std::string flag = given;
+        INFO(flag);
+        Pty t(args(flag.empty() ? std::vector<std::string>{} : std::vector<std::string>{flag}));
+        REQUIRE(t.wait_for(prompt));
+        t.type("Hi" + enter);
+        REQUIRE(t.wait_for("[4 tokens"));
+        const bool shown = flag != "--hide-thinking";
+        CHECK((t.seen().find("<think>") != std::string::npos) == shown);
+        CHECK((t.seen().find("\x1b[2m<think>") != std::string::npos) == flag.empty());
+        t.type("/bye" + enter);
+        CHECK(t.wait_end() == 0);
+        CHECK(t.restored());
+    }
+    ::setenv("NO_COLOR", "1", 1);
+    const ProcessResult piped = nibble_cli({"chat", "-n", "4", "--template", thinks, "--no-history"}, "Hi\n");
+    ::unsetenv("NO_COLOR");
+    CHECK(piped.out.starts_with("<think>\n"));
+    CHECK(piped.out.find('\x1b') == std::string::npos);
+}
