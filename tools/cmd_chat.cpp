@@ -103,7 +103,7 @@ Result<int> ChatCommand::operator()() const {
     ReplView view = make_view();
     ReplInput input(terminal, no_history ? std::filesystem::path() : history_path(), complete_command);
     Repl repl{chat, view, input, terminal};
-    if (terminal.is_terminal() && ::isatty(STDOUT_FILENO))
+    if (terminal.is_terminal())
         view.line(cat(path.filename().string(), ", context ", engine.ctx(), " tokens, seed ", *params.seed,
                       ". /help lists the commands."));
     converse(repl);

@@ -191,7 +191,10 @@ Result<int> RunCommand::operator()() const {
     if (decoding.best_of) parameters["best_of"] = decoding.best_of;
     const RunFormat format = json ? RunFormat::json : jsonl ? RunFormat::jsonl : RunFormat::text;
     RunOutput output(format, engine.tokenizer(), std::move(parameters), load);
-    std::signal(SIGINT, [](int) { interrupted = 1; });
+    std::signal(SIGINT, [](int) {
+        interrupted = 1;
+        std::signal(SIGINT, SIG_DFL);  // a second one does not wait for the step to end
+    });
     const Clock::time_point begin = Clock::now();
     if (grammar) base.constraint = NIBBLE_TRY(engine.constraint(std::move(*grammar)));
     NIBBLE_TRY(submit_all(engine, conversations, base, output));

@@ -148,3 +148,46 @@ TEST_CASE("chat: what the model thinks is dimmed on a terminal, and hidden on de
     CHECK(piped.out.starts_with("<think>\n"));
     CHECK(piped.out.find('\x1b') == std::string::npos);
 }
+
+TEST_CASE("chat on a terminal: paths with spaces and from ~, completed; a slash after a space is text") {
+    const Home home;
+    home.file("my note.txt", "four");
+    const char* const before = std::getenv("HOME");
+    const std::string kept = before ? before : "";
+    ::setenv("HOME", home.dir.c_str(), 1);
+    Pty t({NIBBLE_BINARY, "chat", "-n", "1", "--no-history"});
+    ::setenv("HOME", kept.c_str(), 1);
+    REQUIRE(t.wait_for(prompt));
+    t.type("/attach ~/my n\t" + enter);
+    CHECK(t.wait_for("my note.txt, 4 bytes"));
+    REQUIRE(t.wait_for(prompt));
+    t.type("/etc/passwd is what?" + enter);
+    CHECK(t.wait_for("is not a command"));
+    REQUIRE(t.wait_for(prompt));
+    t.type(" /etc/passwd is what?" + enter);
+    REQUIRE(t.wait_for("[1 tokens"));
+    t.type("/save ~/talk.json" + enter);
+    REQUIRE(t.wait_for("Saved 2 messages"));
+    const auto saved = nlohmann::json::parse(*read_text_file(home.dir / "talk.json"));
+    CHECK(saved["messages"][0]["content"] == "my note.txt:\nfour\n\n /etc/passwd is what?");
+}
+
+TEST_CASE("chat on a terminal that knows no escape sequences, and with its output in a file, sends none") {
+    const Home home;
+    const std::string out = (home.dir / "out").string();
+    {
+        Pty t({"/bin/sh", "-c", "TERM=dumb exec \"$0\" chat -n 2", NIBBLE_BINARY});
+        REQUIRE(t.wait_for(prompt));
+        t.type("Hi" + enter);
+        REQUIRE(t.wait_for("[2 tokens"));
+        t.type("/bye" + enter);
+        CHECK(t.wait_end() == 0);
+        CHECK(t.restored());
+        CHECK(t.seen().find('\x1b') == std::string::npos);
+    }
+    Pty t({"/bin/sh", "-c", cat("exec \"$0\" chat -n 2 --seed 1 > ", out), NIBBLE_BINARY});
+    t.type("Hi\n/bye\n");
+    CHECK(t.wait_end() == 0);
+    CHECK(t.restored());
+    CHECK(*read_text_file(out) == nibble_cli({"chat", "-n", "2", "--seed", "1"}, "Hi\n/bye\n").out);
+}

@@ -92,7 +92,7 @@ TEST_CASE("texts that are no grammars") {
     refused("root ::= \"a\"{99999999999}", "expected a count");
     refused("root ::= [z-a]", "ends before it begins");
     refused("root ::= \"a\"\nroot ::= \"b\"", "defined twice");
-    refused("root ::= <tool>", "token references");
+    refused("root ::= <tool>", "references to tokens");
     refused("root ::= root \"a\" | \"b\"", "begins with itself: root > root");
     refused("root ::= a\na ::= b? c \"x\" | \"y\"\nb ::= \"b\"\nc ::= a", "begins with itself: a > c > a");
     refused("root ::= \"a\" root", "no text can ever match");

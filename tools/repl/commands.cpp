@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include "ggml/base/mapped_file.h"
 #include "src/sample/chain.h"
@@ -80,8 +81,15 @@ Result<void> edit(Repl& r, const std::string& text) {
     return {};
 }
 
-Result<void> save(Repl& r, const std::string& path) {
-    if (path.empty()) return usage("/save", "needs a file");
+// As a shell would read it.
+std::string expanded(const std::string& path) {
+    const char* home = std::getenv("HOME");
+    return home && path.starts_with("~/") ? home + path.substr(1) : path;
+}
+
+Result<void> save(Repl& r, const std::string& given) {
+    if (given.empty()) return usage("/save", "needs a file");
+    const std::string path = expanded(given);
     NIBBLE_TRY(save_conversation(r.chat.conversation, path));
     r.view.line(cat("Saved ", messages(r.chat.conversation.messages.size()), " to ", path));
     return {};
@@ -89,7 +97,7 @@ Result<void> save(Repl& r, const std::string& path) {
 
 Result<void> load(Repl& r, const std::string& path) {
     if (path.empty()) return usage("/load", "needs a file");
-    r.chat.begin(NIBBLE_TRY(load_conversation(path)));
+    r.chat.begin(NIBBLE_TRY(load_conversation(expanded(path))));
     r.view.line(cat("Loaded ", messages(r.chat.conversation.messages.size()), "."));
     return {};
 }
@@ -169,8 +177,9 @@ Result<void> probs(Repl& r, const std::string&) {
     return {};
 }
 
-Result<void> attach(Repl& r, const std::string& path) {
-    if (path.empty()) return usage("/attach", "needs a file");
+Result<void> attach(Repl& r, const std::string& given) {
+    if (given.empty()) return usage("/attach", "needs a file");
+    const std::string path = expanded(given);
     const std::string text = NIBBLE_TRY(read_text_file(path, max_attachment));
     r.attachment += cat(fs::path(path).filename().string(), ":\n", text, "\n\n");
     r.view.line(cat(path, ", ", text.size(), " bytes, goes before the next message."));
@@ -182,7 +191,8 @@ Result<void> show_template(Repl& r, const std::string& name) {
         r.view.line(r.chat.format().chat_template().source());
         return {};
     }
-    r.chat.set_format(ChatFormat(r.chat.engine().tokenizer(), NIBBLE_TRY(named_template(name)), false));
+    r.chat.set_format(
+        ChatFormat(r.chat.engine().tokenizer(), NIBBLE_TRY(named_template(expanded(name))), false));
     r.view.line(cat("The template is ", name, "."));
     return {};
 }
@@ -221,7 +231,8 @@ bool is_named(const ReplCommand& c, std::string_view name) {
 
 void complete_path(const std::string& word, ReplInput::Completions& out) {
     const fs::path typed(word);
-    const fs::path folder = typed.has_parent_path() ? typed.parent_path() : fs::path(".");
+    const fs::path folder =
+        typed.has_parent_path() ? expanded(typed.parent_path().string() + "/") : std::string(".");
     const std::string start = typed.filename().string();
     std::error_code ec;
     for (const auto& entry : fs::directory_iterator(folder, ec)) {
@@ -244,21 +255,22 @@ Result<void> run_command_line(Repl& repl, const std::string& line) {
     while (argument.ends_with(' ')) argument.pop_back();
     for (const ReplCommand& c : table)
         if (is_named(c, name)) return c.run(repl, argument);
-    return usage(name, "is not a command", "see /help");
+    return usage(name, "is not a command", "see /help; after a space it is text");
 }
 
 ReplInput::Completions complete_command(const std::string& before) {
     ReplInput::Completions out;
     if (!before.starts_with('/')) return out;
-    const size_t space = before.rfind(' ');
-    out.begin = space == std::string::npos ? 0 : space + 1;
-    const std::string word = before.substr(out.begin), command = before.substr(0, before.find(' '));
+    const size_t space = before.find(' ');
+    out.begin = std::min(before.find_first_not_of(' ', space), before.size());  // a path may hold spaces
+    if (space == std::string::npos) out.begin = 0;
+    const std::string word = before.substr(out.begin), command = before.substr(0, space);
     const auto offer = [&](std::string_view name) {
         if (name.starts_with(word)) out.words.emplace_back(name);
     };
     if (out.begin == 0) {
         for (const ReplCommand& c : table) offer(c.name);
-    } else if (command == "/set" && before.find(' ') + 1 == out.begin) {
+    } else if (command == "/set") {
         for (const Param& p : param_table()) offer(p.key);
     } else if (command == "/template") {
         for (const std::string& n : template_names()) offer(n);

@@ -114,6 +114,10 @@ struct ReplInput::State {
     static const char* prompt(EditLine* el) { return of(el).more ? "... " : ">>> "; }
     void replace_line(const std::string& text) const;
     void follow_screen() const;
+    void bracket_pastes(bool on) const {
+        if (terminal->has_screen()) std::fputs(on ? "\x1b[?2004h" : "\x1b[?2004l", stdout);
+        std::fflush(stdout);
+    }
     static int columns() {
         winsize size{};
         return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -124,14 +128,14 @@ struct ReplInput::State {
 // prompt is as many rows above the cursor as what lies between takes there.
 void ReplInput::State::follow_screen() const {
     const ScreenChange change = take_screen_change();
-    if (!change.resized) return;
+    if (!change.resized || !terminal->has_screen()) return;
     const LineInfo* info = ::el_line(el);
     const std::string before(info->buffer, static_cast<size_t>(info->cursor - info->buffer));
     ::el_resize(el);
     const int rows = change.continued ? 0 : (prompt_width + display_width(before)) / columns();
     if (rows > 0) std::printf("\x1b[%dA", rows);
-    std::fputs("\r\x1b[J\x1b[?2004h", stdout);
-    std::fflush(stdout);
+    std::fputs("\r\x1b[J", stdout);
+    bracket_pastes(true);
     ::el_set(el, EL_REFRESH);
 }
 
@@ -290,16 +294,14 @@ std::optional<std::string> ReplInput::line(bool more, Input::Kind& why) {
         if (c == EOF && text.empty()) return {};
         return text;
     }
-    std::fputs("\x1b[?2004h", stdout);  // pastes come bracketed
-    std::fflush(stdout);
+    s.bracket_pastes(true);
     if (take_screen_change().resized) ::el_resize(s.el);
     int n = 0;
     errno = 0;
     const char* raw = ::el_gets(s.el, &n);
     if (s.quiet) s.quiet->again();  // libedit leaves a terminal that echoes
     std::string text = raw && n > 0 ? std::string(raw, static_cast<size_t>(n)) : std::string();
-    std::fputs("\x1b[?2004l", stdout);
-    std::fflush(stdout);
+    s.bracket_pastes(false);
     s.pasting = false;
     if (text.empty()) {
         std::fputc('\n', stdout);

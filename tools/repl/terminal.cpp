@@ -4,7 +4,9 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <initializer_list>
+#include <string_view>
 
 #include <unistd.h>
 
@@ -12,7 +14,7 @@ namespace nibble {
 namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
-volatile std::sig_atomic_t guarded = 0, resized = 0, continued = 0;
+volatile std::sig_atomic_t guarded = 0, plain_screen = 0, resized = 0, continued = 0;
 termios saved;  // valid while guarded
 
 // Bracketed paste off, plain colours, cursor shown.
@@ -20,7 +22,7 @@ constexpr char plain[] = "\x1b[?2004l\x1b[0m\x1b[?25h";
 
 void give_back() {
     ::tcsetattr(STDIN_FILENO, TCSADRAIN, &saved);
-    if (::isatty(STDOUT_FILENO)) [[maybe_unused]]
+    if (plain_screen) [[maybe_unused]]
         const auto n = ::write(STDOUT_FILENO, plain, sizeof plain - 1);
 }
 
@@ -61,8 +63,11 @@ void on_stop(int signal) {
 
 TerminalGuard::TerminalGuard() {
     handle(SIGINT, [](int) { interrupted = 1; });
-    terminal_ = ::isatty(STDIN_FILENO) && ::tcgetattr(STDIN_FILENO, &saved) == 0;
+    terminal_ = ::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO) && ::tcgetattr(STDIN_FILENO, &saved) == 0;
+    const char* const term = std::getenv("TERM");
     if (!terminal_) return;
+    screen_ = term && std::string_view(term) != "dumb";
+    plain_screen = screen_;
     guarded = 1;
     for (const int s : {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
         handle(s, on_deadly);

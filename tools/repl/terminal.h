@@ -8,16 +8,18 @@ namespace nibble {
 
 class TerminalGuard {
   public:
-    TerminalGuard();   // without a terminal on stdin nothing happens, here and below
+    TerminalGuard();   // without a terminal on stdin and stdout nothing happens, here and below
     ~TerminalGuard();  // gives the saved state back
     TerminalGuard(const TerminalGuard&) = delete;
     TerminalGuard& operator=(const TerminalGuard&) = delete;
 
     bool is_terminal() const { return terminal_; }
+    // Whether the terminal understands escape sequences.
+    bool has_screen() const { return screen_; }
     void restore() const;  // the saved state, e.g. for an editor
 
   private:
-    bool terminal_ = false;
+    bool terminal_ = false, screen_ = false;
 };
 
 // Keys are neither shown nor lost while no line is edited, and Enter and Ctrl-J stay different ones; Ctrl-C

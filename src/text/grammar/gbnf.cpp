@@ -111,7 +111,8 @@ class GbnfParser {
             return inner;
         }
         if (c == '<' || c == '!')
-            return in_.error("token references like <name> are not supported", "write the text of the token");
+            return in_.error("references to tokens, <name> or !<name>, are not supported",
+                             "a grammar describes the text of an answer; write the token's text in quotes");
         const std::string_view name = in_.take_while(is_name);
         if (name.empty()) return in_.error(cat("unexpected ", describe(c)));
         return source_.reference(rule_named(name));
