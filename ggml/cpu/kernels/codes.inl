@@ -23,9 +23,10 @@ inline void join_planes(const I* planes, I* quads) {
     if constexpr (j < 7) join_planes<main, extra, j + 1>(planes, quads);
 }
 
-// The eight quads of a block of 32 columns.
+// The eight quads of a block of 32 columns. Inlined by force, like begin() below: called, it would hand its
+// eight vectors over through memory.
 template <int bits>
-inline void load_codes(const std::byte* p, I (&quads)[8]) {
+[[gnu::always_inline]] inline void load_codes(const std::byte* p, I (&quads)[8]) {
     constexpr int vec = lanes * 4;
     constexpr int main = bits == 8 ? 8 : bits >= 4 ? 4 : bits >= 2 ? 2 : 1, extra = bits - main;
     I planes[8];
@@ -68,7 +69,7 @@ struct CodeStream {
         if constexpr (P::codes.table_scale != 1) v = v * set1(P::codes.table_scale);
         return v;
     }
-    void begin(int64_t block) {
+    [[gnu::always_inline]] void begin(int64_t block) {
         constexpr int64_t blocks = P::span / 32;
         const std::byte* span = group + block / blocks * P::span_bytes;
         const int64_t in_span = block % blocks;

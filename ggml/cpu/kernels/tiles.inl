@@ -9,8 +9,10 @@ struct SignedStream : CodeStream<Fmt> {
     I codes(int v, int j) const { return sub_i8(CodeStream<Fmt>::codes(v, j), CodeStream<Fmt>::zero); }
 };
 
-// Most blocks whose products wait for their scales: 8 KiB at 8 rows, within the first-level cache.
+// Most blocks whose products wait for their scales: 8 KiB at 8 rows. With a panel of 16 KiB and 8 rows of
+// activations they stay in the first-level cache.
 constexpr int64_t tile_blocks = 16;
+constexpr int64_t tile_panel_bytes = 16 * 1024;
 
 // The products of R activation rows with consecutive blocks of a panel, as a source of int8_tile.
 template <class Panel, int R>
@@ -38,14 +40,18 @@ inline void add_products(const TileProducts<Panel, R>& source, int, int first, c
     for (int r = 0; r < R; ++r) sums[r] = load_i(source.at + (first / n * R + r) * lanes);
 }
 
+template <class Panel>
+using TilesOf = Tiles<int8_block / Panel::halves>;
+
 // A tile of R activation rows against blocks [0, n) of the panel.
 template <int R, class Panel>
-inline void tile_of_rows(Panel panel, int64_t n, const int8_t* q, const Int8Block* blocks,
-                         const Int8Halves* halves, float* c, int64_t ldc, bool from_zero) {
+inline void tile_of_rows(TilesOf<Panel>& tiles, Panel panel, int64_t n, const int8_t* q,
+                         const Int8Block* blocks, const Int8Halves* halves, float* c, int64_t ldc,
+                         bool from_zero) {
     constexpr int H = Panel::halves, k = int8_block / H;
     using Products = TileProducts<Panel, R>;
     alignas(64) int32_t products[tile_blocks * Products::per_block];
-    Tiles<R, k> tiles;
+    tiles.configure(R);
     for (int64_t first = 0; first < n; first += tile_blocks) {
         const int64_t count = n - first < tile_blocks ? n - first : tile_blocks;
         const std::byte* codes = panel.panel;
@@ -68,14 +74,14 @@ inline void tile_of_rows(Panel panel, int64_t n, const int8_t* q, const Int8Bloc
 
 // The tile that starts at row `row` and has `rows` <= R of them, from block `first` on.
 template <int R = stream_rows, class Panel>
-inline void tiled_rows(int64_t rows, const Panel& panel, int64_t n, const Int8Rows& x, int64_t row,
-                       int64_t first, int64_t k, float* c, bool from_zero) {
+inline void tiled_rows(TilesOf<Panel>& tiles, int64_t rows, const Panel& panel, int64_t n, const Int8Rows& x,
+                       int64_t row, int64_t first, int64_t k, float* c, bool from_zero) {
     if (rows == R) {
         const int64_t at = row * (k / int8_block) + first * R;
-        return tile_of_rows<R>(panel, n, x.q + at * int8_block, x.blocks + at, x.halves + at, c, lanes,
+        return tile_of_rows<R>(tiles, panel, n, x.q + at * int8_block, x.blocks + at, x.halves + at, c, lanes,
                                from_zero);
     }
-    if constexpr (R > 1) tiled_rows<R - 1>(rows, panel, n, x, row, first, k, c, from_zero);
+    if constexpr (R > 1) tiled_rows<R - 1>(tiles, rows, panel, n, x, row, first, k, c, from_zero);
 }
 
 template <class Fmt>
@@ -84,15 +90,16 @@ inline void tiled_codes(const MatmulBlock& b) {
     using Panel = CodePanel<1, Stream::halves, Stream::has_min, true, 0>;
     const Panel panel{b.scratch};
     float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
-    const int64_t blocks = b.k / int8_block, depth = panel_bytes / Panel::block_bytes;
+    const int64_t blocks = b.k / int8_block, depth = tile_panel_bytes / Panel::block_bytes;
+    TilesOf<Panel> tiles;
     for (int64_t n0 = 0; n0 < b.n; n0 += lanes) {
         const Stream stream(packed_group(b, n0, b.scratch + panel_bytes + tile_bytes));
         for (int64_t first = 0; first < blocks; first += depth) {
             const int64_t count = blocks - first < depth ? blocks - first : depth;
             panel.fill(stream, first, count, 0);
             for (int64_t r = 0; r < b.m; r += stream_rows)
-                tiled_rows(b.m - r < stream_rows ? b.m - r : stream_rows, panel, count, b.xq, r, first, b.k,
-                           c + r * lanes, first == 0);
+                tiled_rows(tiles, b.m - r < stream_rows ? b.m - r : stream_rows, panel, count, b.xq, r, first,
+                           b.k, c + r * lanes, first == 0);
         }
         finish(b, n0, b.n - n0 < lanes ? b.n - n0 : lanes, 0, b.m, c, lanes);
     }

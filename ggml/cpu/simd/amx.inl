@@ -10,33 +10,40 @@ struct TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// Configured for R activation rows and K columns at once while it lives; the state belongs to the thread.
+// Tiles of up to 8 activation rows and K columns; the configuration belongs to the thread while this lives.
 // Two sets of registers, so that the products of one block can start before those of another are stored.
-template <int R, int K>
+template <int K>
 class Tiles {
   public:
-    Tiles() {
+    Tiles() = default;
+    ~Tiles() {
+        if (rows_ > 0) _tile_release();
+    }
+    Tiles(const Tiles&) = delete;
+    Tiles& operator=(const Tiles&) = delete;
+
+    // Costs about as much as the products of some blocks, so it is left out where nothing changes.
+    void configure(int rows) {
+        if (rows == rows_) return;
+        rows_ = rows;
         TileConfig config;
-        const auto shape = [&config](int tile, int rows, int row_bytes) {
-            config.rows[tile] = static_cast<uint8_t>(rows);
+        const auto shape = [&config](int tile, int n, int row_bytes) {
+            config.rows[tile] = static_cast<uint8_t>(n);
             config.row_bytes[tile] = static_cast<uint16_t>(row_bytes);
         };
         for (const int set : {0, 3}) {
-            shape(set, R, K);
+            shape(set, rows, K);
             shape(set + 1, K / 4, lanes * 4);
-            shape(set + 2, R, lanes * 4);
+            shape(set + 2, rows, lanes * 4);
         }
         // GCC 12's _tile_loadconfig declares 8 of the 64 bytes as read and lets stores to the rest be
         // dropped.
         asm volatile("ldtilecfg %0" : : "m"(config));
     }
-    ~Tiles() { _tile_release(); }
-    Tiles(const Tiles&) = delete;
-    Tiles& operator=(const Tiles&) = delete;
 
     // out[r][0..16) = the sums over K columns of x[r] and w; x has int8_block bytes a row.
     template <int set>
-    void multiply(const int8_t* x, const std::byte* w, int32_t* out) {
+    void multiply(const int8_t* x, const std::byte* w, int32_t* out) const {
         // The tile loads of GCC 12 do not say that they read memory.
         asm volatile("" : : : "memory");
         if constexpr (set == 0) {
@@ -53,4 +60,7 @@ class Tiles {
             _tile_stored(5, out, lanes * 4);
         }
     }
+
+  private:
+    int rows_ = 0;
 };
