@@ -8,6 +8,7 @@
 #include "ggml/cpu/bandwidth.h"
 #include "ggml/cpu/exec.h"
 #include "ggml/program/backend.h"
+#include "ggml/program/key_tiles.h"
 
 namespace nibble {
 
@@ -29,6 +30,9 @@ class CpuBackend final : public Backend {
     Result<Buffer> allocate(size_t bytes, std::string_view purpose) override;
     Result<PlacedWeight> place(const Tensor& host, WeightUse use) override;
     size_t packed_bytes(const Tensor& host, WeightUse use) const override;
+    Layout key_layout(Type type, int64_t page_size) const override {
+        return fits_key_tiles(type, page_size) ? Layout::key_tiles : Layout::rows;
+    }
     Result<void> upload(std::byte* device_dst, std::span<const std::byte> host_src) override;
     Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) override;
     bool supports(const OpDef& op, const OpArgs& shapes) const override;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ggml/cpu/exec.h"
+#include "ggml/program/key_tiles.h"
 
 namespace nibble::cpu {
 
@@ -124,12 +125,18 @@ void store_token(const KernelTable& kernels, const StoreOperands& o, const TypeI
     RopeStoreParams piece = p;  // a head goes through a small buffer, whole where it fits
     constexpr int64_t largest = 1024;
     alignas(64) float head[largest];
+    alignas(64) std::byte encoded[largest * sizeof(float)];
     for (int64_t h = 0; h < p.n_kv_heads; ++h) {
         const int64_t row = first + h * p.page_size;
         if (row >= o.k_cache.rows) return;
         piece.n_heads = 1;
         kernels.rope(piece, 1, table, o.k.row(t) + h * p.head_dim, head);
-        kernels.encode(k_type, head, o.k_cache.row<std::byte>(row), p.head_dim);
+        if (o.k_cache.layout == Layout::key_tiles) {
+            kernels.encode(k_type, head, encoded, p.head_dim);
+            store_key_tile_row(o.k_cache, row, encoded);
+        } else {
+            kernels.encode(k_type, head, o.k_cache.row<std::byte>(row), p.head_dim);
+        }
         if (!o.v_cache) continue;
         kernels.encode(v_type, o.v.row(t) + h * p.v_head_dim, o.v_cache.row<std::byte>(row), p.v_head_dim);
     }

@@ -10,6 +10,7 @@
 #include "ggml/base/result.h"
 #include "ggml/cpu/features.h"
 #include "ggml/ops/ops.h"
+#include "ggml/program/key_tiles.h"
 
 namespace nibble::cpu {
 

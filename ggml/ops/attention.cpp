@@ -107,7 +107,8 @@ OpCase attention_case(Type type, AttentionParams p, const Layout& l, bool sinks,
                     table.push_back(i % per_seq == per_seq - 1 ? -1 : static_cast<int32_t>(pages - 1 - i));
                 const int64_t rows = pages * p.n_kv_heads * p.page_size;
                 const Ref q = s.random_input(b, RowDim::tokens, int64_t{p.n_heads} * p.head_dim, 2);
-                const Ref k = s.random_cache(b, type, rows, p.head_dim),
+                const Ref k = first < 0 ? s.random_keys(b, type, rows, p.head_dim, p.page_size)
+                                        : s.random_cache(b, type, rows, p.head_dim),
                           v = first < 0 ? s.random_cache(b, type, rows, p.v_head_dim)
                                         : b.columns(k, first, p.v_head_dim);
                 const AttentionBatch batch{s.int_input(b, RowDim::sequences, 2, l.seq_rows),

@@ -120,7 +120,8 @@ OpCase store_case(Type type, RopeStoreParams p, bool rotated) {
                 const Ref slots =
                     s.int_input(b, RowDim::tokens, 1, {p.page_size + 1, 2, -1, 0, 3 * p.page_size - 1});
                 const int64_t rows = pages * p.page_size * p.n_kv_heads;
-                const Ref k_cache = s.random_cache(b, type, rows, p.head_dim);
+                const Ref k_cache = values ? s.random_keys(b, type, rows, p.head_dim, p.page_size)
+                                           : s.random_cache(b, type, rows, p.head_dim);
                 const Ref v_cache = values ? s.random_cache(b, type, rows, p.v_head_dim) : Ref{};
                 rope_store(b, {q, k, v}, table, slots, k_cache, v_cache, p);
             }};
@@ -136,6 +137,7 @@ std::vector<OpCase> store_cases() {
             list.push_back(store_case(t, {4, 2, 64, 64, 64, 4, style, 64}, true));
             list.push_back(store_case(t, {2, 1, 96, 96, 96, 4, style, 32}, true));
             list.push_back(store_case(t, {3, 1, 96, 0, 32, 8, style}, true));
+            list.push_back(store_case(t, {4, 2, 96, 64, 96, 32, style}, true));
         }
     list.push_back(store_case(Type::f16, {5, 5, 6, 10, 2, 4, RopeStyle::half}, true));
     return list;

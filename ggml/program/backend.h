@@ -72,6 +72,9 @@ class Backend {
     virtual Result<PlacedWeight> place(const Tensor& host, WeightUse use) = 0;
     // Bytes that place() will allocate for this weight; 0: it stays where it is.
     virtual size_t packed_bytes(const Tensor&, WeightUse) const { return 0; }
+    // How attention wants a cache of keys: rows, or Layout::key_tiles where the type and the page size allow
+    // it.
+    virtual Layout key_layout(Type, int64_t /*page_size*/) const { return Layout::rows; }
     virtual Result<void> upload(std::byte* device_dst, std::span<const std::byte> host_src) = 0;
     virtual Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) = 0;
 

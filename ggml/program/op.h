@@ -44,6 +44,8 @@ class CaseSink {
     virtual Ref int_input(Builder&, RowDim, int64_t cols, std::vector<int32_t> values) = 0;
     // A cache whose rows hold random values (attention) and which the op may write (rope_store).
     virtual Ref random_cache(Builder&, Type, int64_t rows, int64_t cols) = 0;
+    // The same for keys, in the layout that the backend wants for pages of `page_size`.
+    virtual Ref random_keys(Builder&, Type, int64_t rows, int64_t cols, int64_t page_size) = 0;
 };
 
 struct OpDef {

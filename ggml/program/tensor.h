@@ -41,7 +41,8 @@ struct StepShape {
 // How a tensor's bytes are arranged. `rows` is row after row as in the file; the others belong to the
 // backend that packed them (a packed layout is a layout, never a new type) and only it may read them; their
 // stride is still the bytes per row, so that rows * stride says what they take.
-enum class Layout : uint8_t { rows, packed };
+// `key_tiles` is for caches of keys: see ggml/program/key_tiles.h.
+enum class Layout : uint8_t { rows, packed, key_tiles };
 
 struct Tensor {
     std::byte* data = nullptr;

@@ -1,5 +1,7 @@
 // ModelRunner: pages of the cache in host memory and back, and the model's fingerprint. For saved sessions.
-// A page is a run of rows in every tensor of its group.
+// A page is a run of rows in every tensor of its group; in host memory keys are rows whatever their layout
+// here.
+#include "ggml/program/key_tiles.h"
 #include "src/engine/model_runner.h"
 
 namespace nibble {
@@ -27,7 +29,7 @@ std::vector<ModelRunner::PagePart> ModelRunner::page_parts(int32_t group, int32_
             if (!*t) continue;
             const auto bytes = static_cast<size_t>(t->stride) *
                                static_cast<size_t>(layers[i].n_kv_heads * config_.page_size);
-            parts.push_back({backends_[static_cast<size_t>(config_.placement.layers[i])],
+            parts.push_back({backends_[static_cast<size_t>(config_.placement.layers[i])], t,
                              t->data + bytes * static_cast<size_t>(page), bytes});
         }
     }
@@ -43,6 +45,7 @@ size_t ModelRunner::page_bytes(int32_t group) const {
 Result<void> ModelRunner::read_page(int32_t group, int32_t page, std::span<std::byte> bytes) const {
     for (const PagePart& p : page_parts(group, page)) {
         NIBBLE_TRY(p.backend->download(bytes.first(p.bytes), p.data));
+        if (p.cache->layout == Layout::key_tiles) rows_from_key_tiles(*p.cache, bytes.first(p.bytes));
         bytes = bytes.subspan(p.bytes);
     }
     return {};
@@ -50,7 +53,14 @@ Result<void> ModelRunner::read_page(int32_t group, int32_t page, std::span<std::
 
 Result<void> ModelRunner::write_page(int32_t group, int32_t page, std::span<const std::byte> bytes) {
     for (const PagePart& p : page_parts(group, page)) {
-        NIBBLE_TRY(p.backend->upload(p.data, bytes.first(p.bytes)));
+        std::vector<std::byte> tiles;
+        std::span<const std::byte> part = bytes.first(p.bytes);
+        if (p.cache->layout == Layout::key_tiles) {
+            tiles.assign(part.begin(), part.end());
+            key_tiles_from_rows(*p.cache, tiles);
+            part = tiles;
+        }
+        NIBBLE_TRY(p.backend->upload(p.data, part));
         bytes = bytes.subspan(p.bytes);
     }
     return {};

@@ -98,6 +98,7 @@ class ModelRunner {
     Result<void> copy_pages(const Batch& batch);
     struct PagePart {
         Backend* backend = nullptr;
+        const Tensor* cache = nullptr;
         std::byte* data = nullptr;
         size_t bytes = 0;
     };

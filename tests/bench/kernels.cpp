@@ -118,7 +118,7 @@ void attention_bench(benchmark::State& state, const std::string& isa, Type type,
     BoundInstr bound;
     bound.instr = &instr;
     bound.in = {{reinterpret_cast<std::byte*>(q.data()), 1, 2048, 8192, Type::f32, Layout::rows},
-                {k.data.get(), rows, p.head_dim, stride, type, Layout::rows},
+                {k.data.get(), rows, p.head_dim, stride, type, backend->key_layout(type, p.page_size)},
                 {v.data.get(), rows, p.head_dim, stride, type, Layout::rows},
                 ints(seq_rows),
                 ints(positions),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ggml/ops/ops.h"
+#include "ggml/program/key_tiles.h"
 #include "ggml/program/runner.h"
 
 namespace nibble {
@@ -43,17 +44,23 @@ struct GuardedRows {
     }
     std::vector<float> floats() const {
         std::vector<float> v(static_cast<size_t>(tensor.rows * tensor.cols));
-        for (int64_t r = 0; r < tensor.rows; ++r)
+        std::vector<std::byte> row(static_cast<size_t>(tensor.stride));
+        for (int64_t r = 0; r < tensor.rows; ++r) {
+            if (tensor.layout == Layout::key_tiles)
+                load_key_tile_row(tensor, r, row.data());
+            else
+                std::memcpy(row.data(), tensor.data + r * tensor.stride, row.size());
             info(tensor.type)
-                .decode(tensor.data + r * tensor.stride, v.data() + r * tensor.cols,
-                        static_cast<size_t>(tensor.cols));
+                .decode(row.data(), v.data() + r * tensor.cols, static_cast<size_t>(tensor.cols));
+        }
         return v;
     }
 };
 
 class Operands : public CaseSink {
   public:
-    Operands(const StepShape& shape, uint32_t seed) : shape_(shape), random_(seed) {}
+    Operands(const StepShape& shape, uint32_t seed, const Backend& backend)
+        : shape_(shape), random_(seed), backend_(backend) {}
 
     Ref random_weight(Builder& b, Type type, int64_t rows, int64_t cols, float scale) override {
         return b.weight(filled(type, rows, cols, scale, 0), "w");
@@ -62,6 +69,15 @@ class Operands : public CaseSink {
         const Tensor t = filled(type, rows, cols, 1, 0);
         caches_.push_back(storage_.size() - 1);
         return b.cache(t, "cache");
+    }
+    Ref random_keys(Builder& b, Type type, int64_t rows, int64_t cols, int64_t page_size) override {
+        filled(type, rows, cols, 1, 0);
+        caches_.push_back(storage_.size() - 1);
+        Tensor& t = storage_.back().tensor;
+        t.layout = backend_.key_layout(type, page_size);
+        if (t.layout == Layout::key_tiles)
+            key_tiles_from_rows(t, {t.data, static_cast<size_t>(t.rows * t.stride)});
+        return b.cache(t, "keys");
     }
     Ref random_input(Builder& b, RowDim dim, int64_t cols, float scale) override {
         const Tensor t = filled(Type::f32, shape_.rows(dim, 1), cols, scale, 64);
@@ -102,6 +118,7 @@ class Operands : public CaseSink {
 
     StepShape shape_;
     std::mt19937 random_;
+    const Backend& backend_;
     std::deque<GuardedRows> storage_;
     std::map<int32_t, Tensor> inputs_;
     std::vector<size_t> caches_;
@@ -110,7 +127,8 @@ class Operands : public CaseSink {
 // One op case, bound to memory, ready to run on one backend.
 class CaseRun {
   public:
-    CaseRun(const OpCase& c, Backend& backend, uint32_t seed) : operands_(c.shape, seed), backend_(backend) {
+    CaseRun(const OpCase& c, Backend& backend, uint32_t seed)
+        : operands_(c.shape, seed, backend), backend_(backend) {
         Builder b({std::max<int64_t>(1, c.shape.tokens), std::max<int64_t>(1, c.shape.outputs),
                    std::max<int64_t>(1, c.shape.sequences)});
         c.record(b, operands_);

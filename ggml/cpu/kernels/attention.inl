@@ -49,18 +49,46 @@ inline void decode_values(const AttentionBlock& b, const AttentionTile& t, int64
     }
 }
 
-// Keys [0, n) of a chunk -> keys[dim][chunk_keys] with zeros behind, and its values.
-inline void load_chunk(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t n) {
-    const TypeInfo& type = info(b.k_cache.type);
+// Calls fn.operator()<Rows>() for the float types, which kernels read without decoding. False for the others.
+template <class Fn>
+inline bool visit_float(Type type, Fn fn) {
+    if (type == Type::f16) return fn.template operator()<F16Rows>(), true;
+    if (type == Type::bf16) return fn.template operator()<BF16Rows>(), true;
+    if (type == Type::f32) return fn.template operator()<F32Rows>(), true;
+    return false;
+}
+
+// `lanes` numbers from element i on.
+template <class Rows>
+inline F load_floats(const std::byte* p, int64_t i) {
+    if constexpr (Rows::bytes == 4) return load(reinterpret_cast<const float*>(p) + i);
+    const auto* h = reinterpret_cast<const uint16_t*>(p) + i;
+    return std::is_same_v<Rows, F16Rows> ? load_f16(h) : load_bf16(h);
+}
+
+// Column 0 of keys j .. of a chunk in tiles (ggml/program/key_tiles.h); column i is i * key_tile_rows
+// elements on.
+template <class Rows>
+inline const std::byte* tile_column(const std::byte* tiles, int64_t d, int64_t j) {
+    return tiles + (j / key_tile_rows * d * key_tile_rows + j % key_tile_rows) * Rows::bytes;
+}
+
+// Keys [0, n) of a chunk -> keys[dim][chunk_keys], with anything behind.
+inline void load_keys(const Tensor& cache, const AttentionTile& t, int64_t cache_row, int64_t n) {
     const int64_t d = t.head_dim, ld = padded(d);
+    if (cache.layout == Layout::key_tiles) {
+        visit_float(cache.type, [&]<class Rows>() {
+            for (int64_t j = 0; j < n; j += lanes) {
+                const std::byte* column = tile_column<Rows>(cache.row<std::byte>(cache_row), d, j);
+                for (int64_t i = 0; i < d; ++i)
+                    store(t.keys + i * chunk_keys + j, load_floats<Rows>(column, i * key_tile_rows));
+            }
+        });
+        return;
+    }
     for (int64_t j = 0; j < n; ++j)
-        decode_row(type, b.k_cache.row<std::byte>(cache_row + j), t.decoded + j * ld, d);
-    decode_values(b, t, cache_row, n);
-    for (int64_t j = 0; j < chunk_keys; j += lanes) {
-        if (j >= n) {
-            for (int64_t i = 0; i < d; ++i) store(t.keys + i * chunk_keys + j, zero());
-            continue;
-        }
+        decode_row(info(cache.type), cache.row<std::byte>(cache_row + j), t.decoded + j * ld, d);
+    for (int64_t j = 0; j < n; j += lanes) {
         const RowSet rows(reinterpret_cast<const std::byte*>(t.decoded + j * ld), ld * 4, n - j);
         fill_rows<F32Rows>(rows, 0, d, t.keys + j, chunk_keys);
     }
@@ -125,25 +153,48 @@ inline void write_row(const AttentionParams& p, float m, float l, float* o, cons
     }
 }
 
-// Cache rows as the kernels of a few query rows read them, without a copy: 16-bit and 32-bit floats.
-template <class Rows>
-struct DirectCache {
-    static F values(const std::byte* row, int64_t i) {
-        if constexpr (Rows::bytes == 4) return load(reinterpret_cast<const float*>(row) + i);
-        const auto* h = reinterpret_cast<const uint16_t*>(row) + i;
-        return std::is_same_v<Rows, F16Rows> ? load_f16(h) : load_bf16(h);
+// s[r][j .. j + V vectors) = q[r] . key, from keys in tiles; the same order of additions as fma_block.
+template <class Rows, int R, int V>
+inline void score_vectors(const std::byte* tiles, int64_t d, const float* q, int64_t j, float* s) {
+    const std::byte* column[V];
+    F acc[R][V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+        column[v] = tile_column<Rows>(tiles, d, j + v * lanes);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) acc[r][v] = zero();
     }
-};
+    for (int64_t i = 0; i < d; ++i) {
+        F x[V];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) x[v] = load_floats<Rows>(column[v], i * key_tile_rows);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+            const F w = set1(q[r * d + i]);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v) acc[r][v] = fma(w, x[v], acc[r][v]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) store(s + r * chunk_keys + j + v * lanes, acc[r][v]);
+}
 
-// s[r][0..chunk_keys) = q[r] . key, for n keys; the same order of additions as fma_block on a panel.
-template <class Rows, int R>
-inline void score_keys(const std::byte* keys, int64_t stride, int64_t n, const float* q, int64_t d,
-                       float* s) {
-    alignas(64) float c[R * lanes];
-    for (int64_t j = 0; j < n; j += lanes) {
-        stream_tile<Rows, R>(RowSet(keys + j * stride, stride, n - j), d, 0, q, d, c);
-        for (int r = 0; r < R; ++r) store(s + r * chunk_keys + j, load(c + r * lanes));
+// Scores of a tile's R rows with keys [0, n) of a chunk.
+template <int R>
+inline void score_keys(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t n) {
+    if (b.k_cache.layout != Layout::key_tiles) {
+        load_keys(b.k_cache, t, cache_row, n);
+        return fma_block(R, chunk_keys, t.q, t.head_dim, t.keys, chunk_keys, t.head_dim, t.scores, chunk_keys,
+                         true);
     }
+    const auto* tiles = b.k_cache.row<std::byte>(cache_row);
+    visit_float(b.k_cache.type, [&]<class Rows>() {
+        int64_t j = 0;
+        for (; j + lanes < n; j += 2 * lanes) score_vectors<Rows, R, 2>(tiles, t.head_dim, t.q, j, t.scores);
+        if (j < n) score_vectors<Rows, R, 1>(tiles, t.head_dim, t.q, j, t.scores);
+    });
 }
 
 // o[r][i .. i + V vectors) += sum over n values of p[r][j] * value[j].
@@ -158,7 +209,7 @@ inline void add_values(const std::byte* values, int64_t stride, int64_t n, const
     for (int64_t j = 0; j < n; ++j, values += stride) {
         F x[V];
 #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) x[v] = DirectCache<Rows>::values(values, i + v * lanes);
+        for (int v = 0; v < V; ++v) x[v] = load_floats<Rows>(values, i + v * lanes);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
             const F w = set1(p[r * chunk_keys + j]);
@@ -180,48 +231,50 @@ inline void prefetch_chunk(const Tensor& cache, int64_t row, int64_t n) {
 
 constexpr int value_vecs = tile_vecs > 2 ? 4 : 2;
 
-// All R rows of a tile that see keys [lo, hi) of a chunk whose first key and value are given.
+// All R rows of a tile: the weighted values [lo, hi) of a chunk, whose first is given.
 template <class Rows, int R>
-inline void attend_rows(const AttentionParams& p, const AttentionTile& t, const std::byte* keys, int64_t ks,
-                        const std::byte* values, int64_t vs, int64_t lo, int64_t hi) {
-    score_keys<Rows, R>(keys, ks, hi, t.q, t.head_dim, t.scores);
-    for (int r = 0; r < R; ++r)
-        softmax_step(p, t.scores + r * chunk_keys, lo, hi, t.m[r], t.l[r], t.o + r * t.v_cols, t.v_cols);
+inline void add_rows(const AttentionTile& t, const std::byte* values, int64_t stride, int64_t lo,
+                     int64_t hi) {
     int64_t i = 0;
     for (; i + value_vecs * lanes <= t.v_cols; i += value_vecs * lanes)
-        add_values<Rows, R, value_vecs>(values + lo * vs, vs, hi - lo, t.scores + lo, i, t.o, t.v_cols);
+        add_values<Rows, R, value_vecs>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o,
+                                        t.v_cols);
     for (; i < t.v_cols; i += lanes)
-        add_values<Rows, R, 1>(values + lo * vs, vs, hi - lo, t.scores + lo, i, t.o, t.v_cols);
+        add_values<Rows, R, 1>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o, t.v_cols);
+}
+
+// One token's R heads against keys [lo, hi) of a chunk: floats straight from the cache, other types decoded.
+template <int R>
+inline void attend_rows(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t lo,
+                        int64_t hi) {
+    const AttentionParams& p = *b.params;
+    score_keys<R>(b, t, cache_row, hi);
+    for (int r = 0; r < R; ++r)
+        softmax_step(p, t.scores + r * chunk_keys, lo, hi, t.m[r], t.l[r], t.o + r * t.v_cols, t.v_cols);
+    const auto direct = [&]<class Rows>() {
+        add_rows<Rows, R>(t, b.v_cache.row<std::byte>(cache_row), b.v_cache.stride, lo, hi);
+    };
+    if (p.v_head_dim % lanes == 0 && visit_float(b.v_cache.type, direct)) return;
+    decode_values(b, t, cache_row, hi);
+    add_rows<F32Rows, R>(t, reinterpret_cast<const std::byte*>(t.values), t.v_cols * 4, lo, hi);
 }
 
 // R = t.rows <= few_rows.
 constexpr int64_t few_rows = stream_rows;
-template <class Rows, int R = few_rows>
-inline void attend_few(const AttentionParams& p, const AttentionTile& t, const std::byte* keys, int64_t ks,
-                       const std::byte* values, int64_t vs, int64_t lo, int64_t hi) {
-    if (t.rows == R) return attend_rows<Rows, R>(p, t, keys, ks, values, vs, lo, hi);
-    if constexpr (R > 1) attend_few<Rows, R - 1>(p, t, keys, ks, values, vs, lo, hi);
+template <int R = few_rows>
+inline void attend_few(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t lo,
+                       int64_t hi) {
+    if (t.rows == R) return attend_rows<R>(b, t, cache_row, lo, hi);
+    if constexpr (R > 1) attend_few<R - 1>(b, t, cache_row, lo, hi);
 }
 
-// One token's heads against a chunk: floats straight from the cache, other types through rows of f32.
+// One token's heads against a chunk whose first key is at position `start`.
 inline void attend_token(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t start,
                          int64_t len) {
-    const AttentionParams& p = *b.params;
-    const Type type = b.k_cache.type;
-    const int64_t low = p.window > 0 ? b.first_position - p.window + 1 - start : 0, lo = low > 0 ? low : 0;
+    const int64_t window = b.params->window;
+    const int64_t low = window > 0 ? b.first_position - window + 1 - start : 0, lo = low > 0 ? low : 0;
     const int64_t seen = b.first_position + 1 - start, hi = seen < len ? seen : len;
-    if (lo >= hi) return;
-    const auto *k = b.k_cache.row<std::byte>(cache_row), *v = b.v_cache.row<std::byte>(cache_row);
-    const int64_t ks = b.k_cache.stride, vs = b.v_cache.stride;
-    const bool direct = type == b.v_cache.type && p.v_head_dim % lanes == 0;
-    if (direct && type == Type::f16) return attend_few<F16Rows>(p, t, k, ks, v, vs, lo, hi);
-    if (direct && type == Type::bf16) return attend_few<BF16Rows>(p, t, k, ks, v, vs, lo, hi);
-    if (direct && type == Type::f32) return attend_few<F32Rows>(p, t, k, ks, v, vs, lo, hi);
-    const int64_t ld = padded(t.head_dim);
-    for (int64_t j = 0; j < hi; ++j) decode_row(info(type), k + j * ks, t.decoded + j * ld, t.head_dim);
-    decode_values(b, t, cache_row, hi);
-    attend_few<F32Rows>(p, t, reinterpret_cast<const std::byte*>(t.decoded), ld * 4,
-                        reinterpret_cast<const std::byte*>(t.values), t.v_cols * 4, lo, hi);
+    if (lo < hi) attend_few(b, t, cache_row, lo, hi);
 }
 
 // The tokens of a tile against one chunk of keys, first key at position `start`, `len` keys long.
@@ -281,7 +334,8 @@ inline void attend_split(const AttentionBlock& b, const AttentionTile& t, int64_
             if (b.n_tokens == 1 && t.rows <= few_rows) {
                 attend_token(b, t, cache_row, start, len);
             } else {
-                load_chunk(b, t, cache_row, seen);
+                load_keys(b.k_cache, t, cache_row, seen);
+                decode_values(b, t, cache_row, seen);
                 attend_chunk(b, t, start, len);
             }
         }
