@@ -1,4 +1,4 @@
-// attention: tasks are (sequence, tile of tokens, kv head); long contexts of few tokens are cut into splits
+// attention: tasks are (sequence, tile of tokens, kv heads); long contexts of few tokens are cut into splits
 // too. Splits lie at fixed positions and join in order either way, so the choice cannot be seen in the
 // result.
 #include <algorithm>
@@ -88,10 +88,20 @@ AttentionBlock block_of(const Operands& o, const Tile& tile, int64_t kv_head) {
     return b;
 }
 
-// Every (tile, kv head, split) a task of its own, leaving partial records; then one task per (tile, kv head).
-void run_split(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t tiles, std::byte* workers,
-               size_t worker_bytes, float* records) {
-    const int64_t splits = table_splits(o), heads = o.p.n_kv_heads;
+// How many kv heads a task takes: tiles of one token take as many as leave every thread some tasks, because
+// heads that follow each other lie so in memory, too.
+int64_t heads_per_task(const Exec& exec, const Operands& o, bool single_tokens, int64_t tasks_per_head) {
+    if (!single_tokens) return 1;
+    const int64_t wanted = exec.pool->size() == 1 ? 1 : 4 * exec.pool->size();
+    return ceil_div<int64_t>(o.p.n_kv_heads,
+                             std::clamp<int64_t>(ceil_div(wanted, tasks_per_head), 1, o.p.n_kv_heads));
+}
+
+// Every (tile, kv heads, split) a task of its own, leaving partial records; then one task per (tile, kv
+// head).
+void run_split(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t tiles, int64_t task_heads,
+               std::byte* workers, size_t worker_bytes, float* records) {
+    const int64_t splits = table_splits(o), heads = o.p.n_kv_heads, parts = ceil_div(heads, task_heads);
     const int64_t stride = o.p.n_heads * splits * partial_floats(o.p);
     const auto partial = [&](const Tile& tile, int64_t kv_head, int worker) {
         AttentionBlock b = block_of(o, tile, kv_head);
@@ -100,9 +110,10 @@ void run_split(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t
         b.scratch = workers + static_cast<size_t>(worker) * worker_bytes;
         return b;
     };
-    exec.pool->run(tiles * heads * splits, [&](int64_t task, int worker) {
-        AttentionBlock b =
-            partial(tile_at(o, tile_tokens, task / splits / heads), task / splits % heads, worker);
+    exec.pool->run(tiles * parts * splits, [&](int64_t task, int worker) {
+        const int64_t head = task / splits % parts * task_heads;
+        AttentionBlock b = partial(tile_at(o, tile_tokens, task / splits / parts), head, worker);
+        b.kv_heads = static_cast<int32_t>(std::min(task_heads, heads - head));
         const int64_t split = b.split_begin + task % splits;
         if (split >= b.split_end) return;
         b.partial += task % splits * o.p.n_heads * partial_floats(o.p);
@@ -123,29 +134,37 @@ void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scrat
     const Operands o = operands(a);
     const int64_t tokens = exec.kernels->attention_tile_tokens(o.p), heads = o.p.n_kv_heads;
     const size_t worker_bytes = exec.kernels->attention_scratch_bytes(o.p);
-    int64_t tiles = 0, longest = 0;
+    int64_t tiles = 0, longest = 0, most_rows = 0;
     for (int64_t s = 0; s < o.seq_rows.rows; ++s) {
         const Rows r = rows_of(o, s);
         if (r.count == 0) continue;
         tiles += ceil_div(r.count, tokens);
+        most_rows = std::max(most_rows, r.count);
         longest = std::max<int64_t>(longest, *o.positions.row<int32_t>(r.first + r.count - 1) + 1);
     }
     const size_t workers_bytes = worker_bytes * static_cast<size_t>(exec.pool->size());
     if (o.q.rows <= split_batch && longest > split_tokens(o.p) && tiles * heads < 8 * exec.pool->size() &&
         exec.pool->size() > 1) {
-        return run_split(exec, o, tokens, tiles, scratch.data(), worker_bytes,
+        const int64_t task_heads =
+            heads_per_task(exec, o, most_rows <= 1, tiles * ceil_div(longest, split_tokens(o.p)));
+        return run_split(exec, o, tokens, tiles, task_heads, scratch.data(), worker_bytes,
                          reinterpret_cast<float*>(scratch.data() + workers_bytes));
     }
+    if (tiles == 0) return;
+    const int64_t task_heads = heads_per_task(exec, o, most_rows <= 1, tiles),
+                  parts = ceil_div(heads, task_heads);
     const auto task = [&](int64_t i, int worker) {
-        AttentionBlock b = block_of(o, tile_at(o, tokens, i / heads), i % heads);
+        const int64_t head = i % parts * task_heads;
+        AttentionBlock b = block_of(o, tile_at(o, tokens, i / parts), head);
+        b.kv_heads = static_cast<int32_t>(std::min(task_heads, heads - head));
         b.scratch = scratch.data() + static_cast<size_t>(worker) * worker_bytes;
         exec.kernels->attention(b);
     };
     constexpr int64_t worth = 1 << 15;  // below about as many operations one thread is faster
     if (o.q.rows * o.q.cols * longest < worth)
-        for (int64_t i = 0; i < tiles * heads; ++i) task(i, 0);
+        for (int64_t i = 0; i < tiles * parts; ++i) task(i, 0);
     else
-        exec.pool->run(tiles * heads, task);
+        exec.pool->run(tiles * parts, task);
 }
 
 size_t attention_scratch(const Exec& exec, const OpArgs& a) {

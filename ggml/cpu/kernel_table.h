@@ -68,7 +68,8 @@ struct NormBlock {
     float* out = nullptr;
 };
 
-// Attention of consecutive tokens of one sequence that share a key-value head, over splits of the context.
+// Attention of consecutive tokens of one sequence with the heads of a key-value head, over splits of the
+// context.
 struct AttentionBlock {
     const AttentionParams* params = nullptr;
     Tensor k_cache, v_cache;
@@ -81,7 +82,8 @@ struct AttentionBlock {
     const float* sinks = nullptr;
     int64_t first_position = 0;
     int64_t n_tokens = 0;
-    int32_t kv_head = 0;
+    int32_t kv_head = 0;   // the first of
+    int32_t kv_heads = 1;  // so many, if there is one token only: together they read the cache in its order
     int64_t split_begin = 0, split_end = 0;  // of split_tokens() each, counted from position 0
     float* partial = nullptr;                // first token's record; see partial_stride()
     int64_t partial_stride = 0;              // floats from one token's records to the next token's

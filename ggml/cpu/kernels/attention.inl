@@ -37,6 +37,17 @@ struct AttentionTile {
         total_m = take(padded(n));
         total_l = take(padded(n));
     }
+    // Rows [first, first + n) alone; the memory of a chunk is shared.
+    AttentionTile part(int64_t first, int64_t n) const {
+        AttentionTile t = *this;
+        t.rows = n;
+        t.q += first * head_dim;
+        t.scores += first * chunk_keys;
+        t.o += first * v_cols;
+        t.total_o += first * v_cols;
+        for (float** p : {&t.m, &t.l, &t.total_m, &t.total_l}) *p += first;
+        return t;
+    }
 };
 
 // Values [0, n) of a chunk -> values[key][v_cols], zeros behind v_head_dim.
@@ -223,12 +234,6 @@ inline void add_values(const std::byte* values, int64_t stride, int64_t n, const
         for (int v = 0; v < V; ++v) store(o + r * ldo + i + v * lanes, acc[r][v]);
 }
 
-// A chunk is a few KiB in a row somewhere in memory: too short for the processor to see it coming.
-inline void prefetch_chunk(const Tensor& cache, int64_t row, int64_t n) {
-    const std::byte* p = cache.row<std::byte>(row);
-    for (int64_t i = 0; i < n * cache.stride; i += 64) __builtin_prefetch(p + i, 0, 3);
-}
-
 constexpr int value_vecs = tile_vecs > 2 ? 4 : 2;
 
 // All R rows of a tile: the weighted values [lo, hi) of a chunk, whose first is given.
@@ -306,6 +311,23 @@ inline void attend_chunk(const AttentionBlock& b, const AttentionTile& t, int64_
     }
 }
 
+// One chunk of a page: `seen` of its `len` keys exist for the last token.
+inline void attend_heads(const AttentionBlock& b, const AttentionTile& t, int64_t page_row, int64_t start,
+                         int64_t len, int64_t seen) {
+    const int64_t rows = t.rows / b.kv_heads;
+    for (int64_t h = 0; h < b.kv_heads; ++h) {
+        const int64_t cache_row = page_row + h * b.params->page_size;
+        const AttentionTile head = t.part(h * rows, rows);
+        if (b.n_tokens == 1 && rows <= few_rows) {
+            attend_token(b, head, cache_row, start, len);
+        } else {
+            load_keys(b.k_cache, head, cache_row, seen);
+            decode_values(b, head, cache_row, seen);
+            attend_chunk(b, head, start, len);
+        }
+    }
+}
+
 // All chunks of one split; pages outside the cache hold no keys.
 inline void attend_split(const AttentionBlock& b, const AttentionTile& t, int64_t split) {
     const AttentionParams& p = *b.params;
@@ -313,33 +335,15 @@ inline void attend_split(const AttentionBlock& b, const AttentionTile& t, int64_
     const int64_t last = b.first_position + b.n_tokens - 1;
     const int64_t lowest = p.window > 0 ? b.first_position - p.window + 1 : 0;
     const int64_t begin = split * split_tokens(p), stop = begin + split_tokens(p);
-    for (int64_t start = begin; start < stop && start <= last;) {
+    for (int64_t start = begin, next; start < stop && start <= last; start = next) {
         const int64_t page = start / p.page_size, offset = start % p.page_size;
         const int64_t left = p.page_size - offset, len = left < chunk_keys ? left : chunk_keys;
-        const int64_t next = start + len;
+        next = start + len;
         if (page >= b.n_pages) return;
         const int64_t id = b.pages[page];
-        if (next > lowest && id >= 0 && id < cache_pages) {
-            const int64_t seen = last - start + 1 < len ? last - start + 1 : len;
-            const int64_t cache_row = (id * p.n_kv_heads + b.kv_head) * p.page_size + offset;
-            prefetch_chunk(b.v_cache, cache_row, seen);
-            if (next < stop && next <= last) {
-                const int64_t next_page = next / p.page_size;
-                const int64_t next_id = next_page < b.n_pages ? b.pages[next_page] : -1;
-                if (next_id >= 0 && next_id < cache_pages)
-                    prefetch_chunk(b.k_cache,
-                                   (next_id * p.n_kv_heads + b.kv_head) * p.page_size + next % p.page_size,
-                                   len);
-            }
-            if (b.n_tokens == 1 && t.rows <= few_rows) {
-                attend_token(b, t, cache_row, start, len);
-            } else {
-                load_keys(b.k_cache, t, cache_row, seen);
-                decode_values(b, t, cache_row, seen);
-                attend_chunk(b, t, start, len);
-            }
-        }
-        start = next;
+        if (next <= lowest || id < 0 || id >= cache_pages) continue;
+        const int64_t seen = last - start + 1 < len ? last - start + 1 : len;
+        attend_heads(b, t, (id * p.n_kv_heads + b.kv_head) * p.page_size + offset, start, len, seen);
     }
 }
 
@@ -354,37 +358,56 @@ inline void clear_state(const AttentionTile& t, float* m, float* l, float* o) {
     std::memset(o, 0, static_cast<size_t>(t.rows * t.v_cols) * 4);
 }
 
+// Rows of a block: kv head, then token, then query head of the kv head's group.
+struct BlockRow {
+    int64_t token, head;
+    BlockRow(const AttentionBlock& b, int64_t r) {
+        const int64_t group = b.params->n_heads / b.params->n_kv_heads, rows = b.n_tokens * group;
+        token = r % rows / group;
+        head = (b.kv_head + r / rows) * group + r % group;
+    }
+};
+
+// What one split gave, to the joined state or into the partial records.
+inline void hand_over(const AttentionBlock& b, const AttentionTile& t, int64_t split) {
+    const AttentionParams& p = *b.params;
+    for (int64_t r = 0; r < t.rows; ++r) {
+        const BlockRow row(b, r);
+        if (!sees_split(b, row.token, split)) continue;
+        const float* o = t.o + r * t.v_cols;
+        if (b.out) {
+            join(t.total_m[r], t.total_l[r], t.total_o + r * t.v_cols, t.m[r], t.l[r], o, t.v_cols);
+            continue;
+        }
+        float* record = b.partial + row.token * b.partial_stride +
+                        ((split - b.split_begin) * p.n_heads + row.head) * partial_floats(p);
+        record[0] = t.m[r];
+        record[1] = t.l[r];
+        std::memcpy(record + partial_header, o, static_cast<size_t>(t.v_cols) * 4);
+    }
+}
+
 inline void attention_block(const AttentionBlock& b) {
     const AttentionParams& p = *b.params;
-    const int64_t group = p.n_heads / p.n_kv_heads, first_head = b.kv_head * group;
-    const AttentionTile t(p, b.n_tokens * group, reinterpret_cast<float*>(b.scratch));
-    for (int64_t i = 0; i < b.n_tokens; ++i)
-        std::memcpy(t.q + i * group * p.head_dim, b.q + i * b.q_stride + first_head * p.head_dim,
+    const int64_t group = p.n_heads / p.n_kv_heads;
+    const AttentionTile t(p, b.kv_heads * b.n_tokens * group, reinterpret_cast<float*>(b.scratch));
+    for (int64_t r = 0; r < t.rows; r += group) {
+        const BlockRow row(b, r);
+        std::memcpy(t.q + r * p.head_dim, b.q + row.token * b.q_stride + row.head * p.head_dim,
                     static_cast<size_t>(group * p.head_dim) * 4);
+    }
     clear_state(t, t.total_m, t.total_l, t.total_o);
     for (int64_t split = b.split_begin; split < b.split_end; ++split) {
         clear_state(t, t.m, t.l, t.o);
         attend_split(b, t, split);
-        for (int64_t r = 0; r < t.rows; ++r) {
-            if (!sees_split(b, r / group, split)) continue;
-            if (b.out) {
-                join(t.total_m[r], t.total_l[r], t.total_o + r * t.v_cols, t.m[r], t.l[r], t.o + r * t.v_cols,
-                     t.v_cols);
-                continue;
-            }
-            float* record =
-                b.partial + r / group * b.partial_stride +
-                ((split - b.split_begin) * p.n_heads + first_head + r % group) * partial_floats(p);
-            record[0] = t.m[r];
-            record[1] = t.l[r];
-            std::memcpy(record + partial_header, t.o + r * t.v_cols, static_cast<size_t>(t.v_cols) * 4);
-        }
+        hand_over(b, t, split);
     }
     if (!b.out) return;
     for (int64_t r = 0; r < t.rows; ++r) {
-        const int64_t head = first_head + r % group;
-        write_row(p, t.total_m[r], t.total_l[r], t.total_o + r * t.v_cols, b.sinks ? b.sinks + head : nullptr,
-                  b.out + r / group * b.out_stride + head * p.v_head_dim);
+        const BlockRow row(b, r);
+        write_row(p, t.total_m[r], t.total_l[r], t.total_o + r * t.v_cols,
+                  b.sinks ? b.sinks + row.head : nullptr,
+                  b.out + row.token * b.out_stride + row.head * p.v_head_dim);
     }
 }
 
@@ -414,6 +437,7 @@ inline int64_t tile_tokens(const AttentionParams& p) {
     return group >= tile_queries ? 1 : tile_queries / group;
 }
 inline size_t attention_scratch(const AttentionParams& p) {
-    const int64_t rows = tile_tokens(p) * (p.n_heads / p.n_kv_heads);
+    const int64_t tile = tile_tokens(p) * (p.n_heads / p.n_kv_heads);
+    const int64_t rows = tile > p.n_heads ? tile : p.n_heads;
     return static_cast<size_t>(padded(AttentionTile::floats(p, rows))) * sizeof(float);
 }
