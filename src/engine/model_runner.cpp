@@ -174,7 +174,9 @@ Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const
 Result<void> ModelRunner::allocate_cache(std::span<Backend* const> backends) {
     for (size_t layer = 0; layer < kv_.k.size(); ++layer) {
         Backend& backend = *backends[static_cast<size_t>(config_.placement.layers[layer])];
-        kv_.k[layer].layout = backend.key_layout(config_.k_type, config_.page_size);
+        // Where values are columns of the keys, their rows must stay rows.
+        if (kv_.v[layer].cols > 0)
+            kv_.k[layer].layout = backend.key_layout(config_.k_type, config_.page_size);
         for (Tensor* t : {&kv_.k[layer], &kv_.v[layer]}) {
             if (t->rows == 0) continue;
             cache_memory_.push_back(
