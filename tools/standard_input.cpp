@@ -1,3 +1,4 @@
+// Standard input as a file, whatever is behind it.
 // Not by opening /dev/stdin: that fails for sockets, and begins anew in a file that was read in part.
 #include "tools/standard_input.h"
 
