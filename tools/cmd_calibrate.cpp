@@ -52,7 +52,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     c->options.add(app);
     app.footer(
         "Examples:\n  nibble calibrate -m models/fairytale -f text.txt -o story.imatrix\n"
-        "  nibble quantize models/fairytale story.gguf --type int4 --importance story.imatrix");
+        "  nibble quantize models/fairytale s.gguf --type int4 --importance story.imatrix");
     return [c] { return (*c)(); };
 }
 

@@ -226,7 +226,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     app.add_option("-t,--threads", c->threads, "threads [one per physical core]")->check(CLI::Range(1, 1024));
     app.footer(
         "Examples:\n  nibble quantize models/fairytale story.gguf --type int4\n"
-        "  nibble quantize big.gguf small.gguf --type nf4 --importance big.imatrix --keep 'attn_v=q6_k'");
+        "  nibble quantize big.gguf small.gguf --type nf4 --keep attn_v=q6_k");
     return [c]() -> Result<int> {
         if (!c->dry_run && c->destination.empty())
             return Error{ErrorCode::invalid_argument, "destination", "is missing",

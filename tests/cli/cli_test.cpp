@@ -277,7 +277,7 @@ TEST_CASE("help fits a screen: 30 lines of 80 columns, two examples, a hint wher
         CHECK(std::ranges::count(r.out, '\n') <= (command == "run" ? 33 : 30));
         const size_t examples = r.out.find("\nExamples:\n  nibble ");
         REQUIRE(examples != std::string::npos);
-        for (size_t line = 0; line < examples; line = r.out.find('\n', line) + 1)
+        for (size_t line = 0; line < r.out.size(); line = r.out.find('\n', line) + 1)
             CHECK(r.out.find('\n', line) - line <= 80);
         CHECK(r.out.find("nibble ", r.out.find("nibble ", examples) + 7) != std::string::npos);
         CHECK((more.out.size() > r.out.size()) == (r.out.find("--help-all") != std::string::npos));
