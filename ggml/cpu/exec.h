@@ -39,6 +39,7 @@ void run_activate(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_add(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_take_rows(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_splice_heads(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_scale_by_position(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_copy_pages(const Exec&, const OpArgs&, std::span<std::byte>);
 
 void run_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);

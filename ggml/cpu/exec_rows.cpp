@@ -1,5 +1,5 @@
 // Ops that work row by row: embed, norm, rope, glu, activate, add, take_rows, copy_pages,
-// splice_heads.
+// splice_heads, scale_by_position.
 // Also the table from op to function.
 #include <algorithm>
 #include <cmath>
@@ -34,6 +34,8 @@ OpFunction op_function(const OpDef& op) {
             return run_take_rows;
         case Op::splice_heads:
             return run_splice_heads;
+        case Op::scale_by_position:
+            return run_scale_by_position;
         case Op::copy_pages:
             return run_copy_pages;
         case Op::moe_route:
@@ -194,6 +196,20 @@ void run_add(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
     exec.rows(out.rows, out.cols, [&](int64_t first, int64_t last, int) {
         for (int64_t r = first; r < last; ++r)
             exec.kernels->add(x.row(r), y.row(y.rows == 1 ? 0 : r), scale, out.row(r), out.cols);
+    });
+}
+
+void run_scale_by_position(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
+    const auto& p = a.params->as<PositionScaleParams>();
+    const Tensor &x = a.in[0], &positions = a.in[1], &out = a.out[0];
+    exec.rows(out.rows, out.cols, [&](int64_t first, int64_t last, int) {
+        for (int64_t t = first; t < last; ++t) {
+            const double periods = *positions.row<int32_t>(t) / p.period;
+            std::memcpy(out.row(t), x.row(t), static_cast<size_t>(out.cols) * 4);
+            exec.kernels->scale(out.row(t),
+                                static_cast<float>(1 + static_cast<double>(p.beta) * std::log(1 + periods)),
+                                out.cols);
+        }
     });
 }
 

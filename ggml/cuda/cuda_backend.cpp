@@ -48,6 +48,8 @@ Implementation implementation(Op op) {
             return {cuda::run_take_rows, nullptr};
         case Op::splice_heads:
             return {cuda::run_splice_heads, nullptr};
+        case Op::scale_by_position:
+            return {cuda::run_scale_by_position, nullptr};
         case Op::copy_pages:
             return {cuda::run_copy_pages, nullptr};
         case Op::moe_route:

@@ -73,6 +73,12 @@ __global__ void take_rows_kernel(View x, View rows, View out) {
     });
 }
 
+__global__ void scale_by_position_kernel(View x, View positions, View out, PositionScaleParams p) {
+    const auto periods = static_cast<float>(*positions.row<int32_t>(block_x()) / p.period);
+    const float scale = 1 + p.beta * logf(1 + periods);
+    for_columns(out.cols, [&](int64_t r, int c) { out.row(r)[c] = scale * x.row(r)[c]; });
+}
+
 __global__ void splice_heads_kernel(View x, View behind, View out, SpliceParams p) {
     const int x_cols = x.cols / p.n_heads, b_cols = behind.cols / p.n_heads, cols = p.a_count + b_cols;
     for_columns(out.cols, [&](int64_t r, int c) {
@@ -150,6 +156,12 @@ void run_add(const Exec& e, const OpArgs& a, std::span<std::byte>) {
 void run_take_rows(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const Tensor& out = a.out[0];
     launch(take_rows_kernel, column_dims(out.rows, out.cols), *e.stream, a.in[0], a.in[1], out);
+}
+
+void run_scale_by_position(const Exec& e, const OpArgs& a, std::span<std::byte>) {
+    const Tensor& out = a.out[0];
+    launch(scale_by_position_kernel, column_dims(out.rows, out.cols), *e.stream, a.in[0], a.in[1], out,
+           a.params->as<PositionScaleParams>());
 }
 
 void run_splice_heads(const Exec& e, const OpArgs& a, std::span<std::byte>) {

@@ -1,4 +1,4 @@
-// glu, activate, add, take_rows: the ops that work element by element or row by row.
+// glu, activate, add, scale_by_position, take_rows: the ops that work element by element or row by row.
 // Gated units: Shazeer 2020 (arXiv:2002.05202); GELU: Hendrycks & Gimpel 2016 (arXiv:1606.08415).
 #include <cstring>
 #include <numbers>
@@ -55,6 +55,16 @@ void add_reference(const OpArgs& a) {
     for (int64_t r = 0; r < out.rows; ++r)
         for (int64_t i = 0; i < out.cols; ++i)
             out.row(r)[i] = x.row(r)[i] + scale * y.row(y.rows == 1 ? 0 : r)[i];
+}
+
+void scale_by_position_reference(const OpArgs& a) {
+    const auto& p = a.params->as<PositionScaleParams>();
+    const Tensor &x = a.in[0], &positions = a.in[1], &out = a.out[0];
+    for (int64_t t = 0; t < out.rows; ++t) {
+        const double periods = *positions.row<int32_t>(t) / p.period;
+        const double scale = 1 + static_cast<double>(p.beta) * std::log(1 + periods);
+        for (int64_t i = 0; i < out.cols; ++i) out.row(t)[i] = static_cast<float>(x.row(t)[i] * scale);
+    }
 }
 
 void take_rows_reference(const OpArgs& a) {
@@ -126,6 +136,14 @@ std::vector<OpCase> add_cases() {
     return list;
 }
 
+std::vector<OpCase> scale_by_position_cases() {
+    return {
+        {"scale_by_position", token_shape(5), 1e-12, [](Builder& b, CaseSink& s) {
+             const Ref x = s.random_input(b, RowDim::tokens, 1037);
+             scale_by_position(b, x, s.int_input(b, RowDim::tokens, 1, {0, 31, 32, 95, 262143}), {0.1f, 32});
+         }}};
+}
+
 std::vector<OpCase> take_rows_cases() {
     return {{"take_rows",
              {6, 3, 1},
@@ -152,6 +170,12 @@ const OpDef activate_op{static_cast<uint16_t>(Op::activate),
                         activate_cases};
 const OpDef add_op{
     static_cast<uint16_t>(Op::add), "add", add_reference, elementwise_cost, nullptr, add_cases};
+const OpDef scale_by_position_op{static_cast<uint16_t>(Op::scale_by_position),
+                                 "scale_by_position",
+                                 scale_by_position_reference,
+                                 elementwise_cost,
+                                 nullptr,
+                                 scale_by_position_cases};
 const OpDef take_rows_op{static_cast<uint16_t>(Op::take_rows),
                          "take_rows",
                          take_rows_reference,
@@ -178,6 +202,15 @@ Ref add(Builder& b, Ref x, Ref y, AddParams p) {
                    cat("adding ", w.cols, " columns to ", v.cols)))
         return {};
     return b.emit(add_op, {x, y}, p, {{Type::f32, v.dim, v.rows, v.cols}})[0];
+}
+
+Ref scale_by_position(Builder& b, Ref x, Ref positions, PositionScaleParams p) {
+    const Value& v = b.value(x);
+    if (!b.require(
+            x && is_f32(b, x) && is_i32(b, positions) && b.value(positions).dim == v.dim && p.period > 0,
+            cat("scaling by position with a period of ", p.period)))
+        return {};
+    return b.emit(scale_by_position_op, {x, positions}, p, {{Type::f32, v.dim, v.rows, v.cols}})[0];
 }
 
 Ref take_rows(Builder& b, Ref x, Ref rows) {

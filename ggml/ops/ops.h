@@ -24,13 +24,14 @@ enum class Op : uint16_t {
     moe_matmul,
     moe_sum,
     splice_heads,
+    scale_by_position,
     count_,
 };
 
 // The definitions, one per file; all_ops() is in the order of the enum.
 extern const OpDef embed_op, norm_op, matmul_op, rope_table_op, rope_store_op, attention_op, glu_op,
     activate_op, add_op, take_rows_op, copy_pages_op, moe_route_op, moe_matmul_op, moe_sum_op,
-    splice_heads_op;
+    splice_heads_op, scale_by_position_op;
 std::span<const OpDef* const> all_ops();
 
 // ---- embed: out[t] = table[ids[t]] * scale -------------------------------------------------------------
@@ -154,6 +155,15 @@ struct AddParams {
     float scale = 1;
 };
 Ref add(Builder& b, Ref a, Ref c, AddParams p = {});
+
+// ---- scale_by_position: out[t] = x[t] * (1 + beta * ln(1 + floor(position / period))) ---------------------
+// positions i32 [T x 1], x f32 -> f32 like x. Queries that grow with the length of what they look through
+// (Nakanishi 2025, arXiv:2501.19399, section 4).
+struct PositionScaleParams {
+    float beta = 0;
+    int32_t period = 1;
+};
+Ref scale_by_position(Builder& b, Ref x, Ref positions, PositionScaleParams p);
 
 // ---- take_rows: out[i] = x[rows[i]]; rows i32 [outputs x 1], x f32 ----------------------------------------
 Ref take_rows(Builder& b, Ref x, Ref rows);

@@ -29,6 +29,15 @@ Result<const Architecture*> find_architecture(const TensorFile& file) {
     if (hf) {
         const auto it = file.config().find("model_type");
         if (it != file.config().end() && it->is_string()) name = it->get<std::string>();
+        // A model of text and images is known by its text model where it is not known itself.
+        const auto text = file.config().find("text_config");
+        const bool known = std::ranges::any_of(all_architectures(), [&](const Architecture* a) {
+            return std::ranges::find(a->hf, name) != a->hf.end();
+        });
+        if (!known && text != file.config().end() && text->is_object()) {
+            const auto inner = text->find("model_type");
+            if (inner != text->end() && inner->is_string()) name = inner->get<std::string>();
+        }
     } else {
         name = NIBBLE_TRY(file.metadata().require_str("general.architecture"));
     }

@@ -44,6 +44,7 @@ struct Hyper {
     RopeScaling rope_scaling;
 
     bool layer_norm = false;  // set by an architecture before standard_fields()
+    float query_growth = 0;   // with every original context that a query is further on; 0: none
     float attn_scale = 0;     // of q.k; 0: 1 / sqrt(head_dim)
     float attn_softcap = 0;   // 0: none
     float logit_softcap = 0;  // 0: none

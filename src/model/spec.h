@@ -36,8 +36,9 @@ struct AttentionSpec {
     float scale = 0;     // usually 1 / sqrt(head_dim)
     float softcap = 0;   // 0: none
     QkNorm qk_norm = QkNorm::none;
-    int32_t rope = 0;      // index into ModelSpec::ropes; -1: no positions
-    int32_t kv_group = 0;  // index into ModelSpec::kv_groups
+    PositionScaleParams query_scale = {};  // of queries by their position; beta 0: none
+    int32_t rope = 0;                      // index into ModelSpec::ropes; -1: no positions
+    int32_t kv_group = 0;                  // index into ModelSpec::kv_groups
 };
 
 // Attention with keys and values compressed to one latent vector per token (DeepSeek-V2, arXiv:2405.04434,

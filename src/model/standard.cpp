@@ -25,6 +25,24 @@ std::span<const NamePair> standard_names() {
         {"model.layers.{}.mlp.gate_proj", "blk.{}.ffn_gate"},
         {"model.layers.{}.mlp.up_proj", "blk.{}.ffn_up"},
         {"model.layers.{}.mlp.down_proj", "blk.{}.ffn_down"},
+        // Experts of DeepSeek's kind
+        {"model.layers.{}.mlp.gate", "blk.{}.ffn_gate_inp"},
+        {"model.layers.{}.mlp.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias"},
+        {"model.layers.{}.mlp.experts.{}.gate_proj", "blk.{}.ffn_gate_exps", Storage::expert},
+        {"model.layers.{}.mlp.experts.{}.up_proj", "blk.{}.ffn_up_exps", Storage::expert},
+        {"model.layers.{}.mlp.experts.{}.down_proj", "blk.{}.ffn_down_exps", Storage::expert},
+        {"model.layers.{}.mlp.experts.gate_up_proj", "blk.{}.ffn_gate_exps", Storage::gate_up},
+        {"model.layers.{}.mlp.experts.down_proj", "blk.{}.ffn_down_exps"},
+        {"model.layers.{}.mlp.shared_experts.gate_proj", "blk.{}.ffn_gate_shexp"},
+        {"model.layers.{}.mlp.shared_experts.up_proj", "blk.{}.ffn_up_shexp"},
+        {"model.layers.{}.mlp.shared_experts.down_proj", "blk.{}.ffn_down_shexp"},
+        // Of layers that predict tokens further ahead (Hyper::n_next_layers)
+        {"model.layers.{}.eh_proj", "blk.{}.nextn.eh_proj"},
+        {"model.layers.{}.enorm", "blk.{}.nextn.enorm"},
+        {"model.layers.{}.hnorm", "blk.{}.nextn.hnorm"},
+        {"model.layers.{}.embed_tokens", "blk.{}.nextn.embed_tokens"},
+        {"model.layers.{}.shared_head.norm", "blk.{}.nextn.shared_head_norm"},
+        {"model.layers.{}.shared_head.head", "blk.{}.nextn.shared_head_head"},
     };
     return names;
 }

@@ -157,7 +157,7 @@ def gemma3_vision():
                                                   layer_types=["full_attention", "sliding_attention"],
                                                   query_pre_attn_scalar=30, rope_parameters=parameters,
                                                   tie_word_embeddings=True))
-    return config, {"offset_norms": True, "wrap": True}
+    return config, {"offset_norms": True, "wrap": wrap}
 
 
 @architecture
@@ -271,6 +271,48 @@ def deepseek_v3():
         {"v4": True, "weights": choice_bias, "changes": {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}}
 
 
+@architecture
+def glm4_moe():
+    return transformers.Glm4MoeConfig(**base(num_key_value_heads=2, n_routed_experts=8, num_experts_per_tok=3, n_group=2,
+                                             topk_group=1, moe_intermediate_size=32, n_shared_experts=1,
+                                             first_k_dense_replace=1, routed_scaling_factor=1.5, use_qk_norm=True,
+                                             attention_bias=True,
+                                             rope_parameters=rope(10000.0, partial_rotary_factor=0.5))), \
+        {"weights": choice_bias}
+
+
+@architecture
+def ministral3():
+    yarn = rope(10000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0,
+                mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3)
+    return transformers.Ministral3Config(**base(num_hidden_layers=2, rope_parameters=yarn)), {"wrap": images}
+
+
+@architecture
+def exaone4():
+    llama3 = dict(rope_type="llama3", rope_theta=10000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                  original_max_position_embeddings=32)
+    return transformers.Exaone4Config(**base(num_hidden_layers=4, intermediate_size=64, sliding_window=19,
+                                             sliding_window_pattern=4, rope_parameters=llama3)), {}
+
+
+@architecture
+def cohere2():
+    return transformers.Cohere2Config(**base(head_dim=None, num_hidden_layers=4, intermediate_size=64, layer_norm_eps=1e-5,
+                                             sliding_window=19, logit_scale=0.7, tie_word_embeddings=True)), {}
+
+
+@architecture
+def ernie4_5():
+    return transformers.Ernie4_5Config(**base(num_hidden_layers=2, use_bias=True, tie_word_embeddings=True,
+                                              rope_parameters=rope(5000.0))), {}
+
+
+@architecture
+def seed_oss():
+    return transformers.SeedOssConfig(**base(num_hidden_layers=2, attention_bias=True, attention_out_bias=True)), {"v4": True}
+
+
 def mxfp4(shape, generator):
     """Random blocks and scales of [experts, rows, columns], and what they mean: OCP Microscaling 1.0."""
     experts, rows, cols = shape
@@ -366,6 +408,16 @@ def wrap(folder, stated):
     return {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": stated}
 
 
+def images(folder, stated):
+    """The same for Mistral 3, whose own type says nothing about the text model."""
+    path = folder / "model.safetensors"
+    tensors = {"language_model." + name: t for name, t in load_file(path).items()}
+    tensors["vision_tower.patch_conv.weight"] = torch.ones(2, 3, dtype=torch.bfloat16)
+    tensors["multi_modal_projector.norm.weight"] = torch.ones(3, dtype=torch.bfloat16)
+    save_file(tensors, path, metadata={"format": "pt"})
+    return {"architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3", "text_config": stated}
+
+
 def tokenizer():
     """The smallest that serves: single characters, fewer than the model has rows."""
     tokens = ["<unk>", "<s>", "</s>"] + [chr(c) for c in range(33, 127)] + ["\u0120"]
@@ -407,7 +459,7 @@ def make(name):
     if options.get("v4"):
         old_style(stated)
     if options.get("wrap"):
-        stated = wrap(folder, stated)
+        stated = options["wrap"](folder, stated)
     path.write_text(json.dumps(stated, indent=1, sort_keys=True) + "\n")
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(), ensure_ascii=False) + "\n")
     expected = {"made_with": f"torch {torch.__version__}, transformers {transformers.__version__}",

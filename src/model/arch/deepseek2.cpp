@@ -17,23 +17,6 @@ constexpr NamePair names[] = {
     {"model.layers.{}.self_attn.kv_a_proj_with_mqa", "blk.{}.attn_kv_a_mqa"},
     {"model.layers.{}.self_attn.kv_a_layernorm", "blk.{}.attn_kv_a_norm"},
     {"model.layers.{}.self_attn.kv_b_proj", "blk.{}.attn_kv_b", Storage::latent},
-    {"model.layers.{}.mlp.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias"},
-    {"model.layers.{}.mlp.gate", "blk.{}.ffn_gate_inp"},
-    {"model.layers.{}.mlp.experts.{}.gate_proj", "blk.{}.ffn_gate_exps", Storage::expert},
-    {"model.layers.{}.mlp.experts.{}.up_proj", "blk.{}.ffn_up_exps", Storage::expert},
-    {"model.layers.{}.mlp.experts.{}.down_proj", "blk.{}.ffn_down_exps", Storage::expert},
-    {"model.layers.{}.mlp.experts.gate_up_proj", "blk.{}.ffn_gate_exps", Storage::gate_up},
-    {"model.layers.{}.mlp.experts.down_proj", "blk.{}.ffn_down_exps"},
-    {"model.layers.{}.mlp.shared_experts.gate_proj", "blk.{}.ffn_gate_shexp"},
-    {"model.layers.{}.mlp.shared_experts.up_proj", "blk.{}.ffn_up_shexp"},
-    {"model.layers.{}.mlp.shared_experts.down_proj", "blk.{}.ffn_down_shexp"},
-    // Of layers that predict further ahead, which are left out as a whole.
-    {"model.layers.{}.eh_proj", ""},
-    {"model.layers.{}.enorm", ""},
-    {"model.layers.{}.hnorm", ""},
-    {"model.layers.{}.embed_tokens", ""},
-    {"model.layers.{}.shared_head.norm", ""},
-    {"model.layers.{}.shared_head.head", ""},
 };
 
 // The columns of a head in full, and in GGUF those that the cache holds, under the older names of the former.

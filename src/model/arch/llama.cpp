@@ -6,6 +6,11 @@ namespace nibble {
 namespace {
 
 constexpr NamePair names[] = {
+    // Mistral Small 3.1 and others with images
+    {"vision_tower.*", ""},
+    {"multi_modal_projector.*", ""},
+    {"model.vision_tower.*", ""},
+    {"model.multi_modal_projector.*", ""},
     // Mixtral
     {"model.layers.{}.block_sparse_moe.gate", "blk.{}.ffn_gate_inp"},
     {"model.layers.{}.block_sparse_moe.experts.{}.w1", "blk.{}.ffn_gate_exps", Storage::expert},

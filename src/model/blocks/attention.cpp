@@ -53,11 +53,13 @@ Ref attention_block(Forward& f, const AttentionSpec& a, Ref x) {
     if (f.kv().rotate_keys) store.hadamard = a.head_dim & -a.head_dim;  // the largest power of two
     q = rope_store(b, {q, k, v}, f.rope(a.rope), f.slots(a.kv_group), k_cache, v_cache, store);
 
+    const AttentionBatch batch = f.attention_batch(a.kv_group);
+    if (a.query_scale.beta != 0) q = scale_by_position(b, q, batch.positions, a.query_scale);
+
     f.label("attention");
     const AttentionParams p{a.n_heads,        a.n_kv_heads, a.head_dim, a.v_head_dim,
                             f.kv().page_size, a.window,     a.scale,    a.softcap};
-    Ref y = attention(b, q, k_cache, v_cache, f.attention_batch(a.kv_group), p,
-                      f.optional_vector("attn_sinks.weight", a.n_heads));
+    Ref y = attention(b, q, k_cache, v_cache, batch, p, f.optional_vector("attn_sinks.weight", a.n_heads));
     y = f.keep_output_rows(y);
     x = f.keep_output_rows(x);
 
