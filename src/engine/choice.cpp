@@ -1,6 +1,7 @@
 // Answers that are chosen among several: best-of draws each of them, a beam search weighs all continuations.
 // Sequences of a request share the pages of what they have in common, and copy one when they part.
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "src/engine/state.h"
@@ -75,17 +76,18 @@ Result<void> Engine::State::choose(std::span<const Row> rows, StepReport& report
     if (!rows[0].sequence->decoding()) report.events.push_back({id, -1, ""});
     Sequences now;
     std::move(first, last, std::back_inserter(now));
+    const auto place = sequences.erase(first, last) - sequences.begin();
     Sequences next =
         NIBBLE_TRY(choice->decoding.kind == Decoding::Kind::beams ? extend_beams(std::move(now), rows)
                                                                   : draw_each(std::move(now), rows));
     const bool done = next.empty();
-    sequences.insert(sequences.erase(first, last), std::make_move_iterator(next.begin()),
+    sequences.insert(sequences.begin() + place, std::make_move_iterator(next.begin()),
                      std::make_move_iterator(next.end()));
     if (done) report.events.push_back(chosen(id, *choice));
     return {};
 }
 
-// Answer i is what seed + i gives alone: the same chain, the same numbers, and rows of a batch are as
+// Answer i is what seed + i gives alone: the same chain, the same numbers, and rows of a batch are as if
 // alone.
 Result<Engine::State::Sequences> Engine::State::draw_each(Sequences sequences, std::span<const Row> rows) {
     std::vector<std::span<float>> logits(sequences.size());
