@@ -105,8 +105,10 @@ Result<int> BenchCommand::operator()() const {
                     static_cast<double>(runner.memory().kv_bytes_per_token), matmuls.multiply_adds};
     double bandwidth = read_bandwidth(runner.memory(), pointers_to);
     if (!json) {
-        std::printf("%s\n%s\nload and pack %.2f s, weights %.1f MB, read bandwidth %.1f GB/s\n\n",
-                    name.c_str(), where.c_str(), load, cost.weight_bytes / 1e6, bandwidth / 1e9);
+        std::printf(
+            "%s\n%s\nload %.2f s of which packing %.2f s, weights %.1f MB, read bandwidth %.1f GB/s\n\n",
+            name.c_str(), where.c_str(), load, runner.pack_seconds(), cost.weight_bytes / 1e6,
+            bandwidth / 1e9);
         std::printf("%-28s %9s    %-7s %9s %7s %8s %9s\n", "test", "tokens/s", "", "MB/token", "GB/s",
                     "of read", "GMAC/s");
     }
@@ -126,6 +128,7 @@ Result<int> BenchCommand::operator()() const {
         {"n_layers", runner.memory().n_layers},
         {"threads", options.threads ? options.threads : ThreadPool::default_threads()},
         {"load_seconds", load},
+        {"pack_seconds", runner.pack_seconds()},
         {"weight_bytes", cost.weight_bytes},
         {"kv_bytes_per_token", cost.kv_bytes},
         {"bandwidth_gbps", bandwidth / 1e9},

@@ -49,7 +49,7 @@ struct RunCommand {
                             const Request& base, RunOutput& output) const;
     Result<bool> generate(Engine& engine, RunOutput& output) const;
     void end_line(const RunOutput& output) const;
-    void print_statistics(const Engine& engine, const RunOutput& output, size_t allocated, double load,
+    void print_statistics(const Engine& engine, const RunOutput& output, size_t allocated, LoadTime load,
                           double wall, const SamplerParams& params) const;
 };
 
@@ -121,7 +121,7 @@ void RunCommand::end_line(const RunOutput& output) const {
 }
 
 void RunCommand::print_statistics(const Engine& engine, const RunOutput& output, size_t allocated,
-                                  double load, double wall, const SamplerParams& params) const {
+                                  LoadTime load, double wall, const SamplerParams& params) const {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     const auto rate = [](int64_t count, double s) {
@@ -143,12 +143,13 @@ void RunCommand::print_statistics(const Engine& engine, const RunOutput& output,
     std::fprintf(
         stderr,
         "prompt %lld tokens, %.1f tokens/s | generated %lld tokens, %.1f tokens/s | first token %.1f "
-        "ms, load %.1f ms | cache and activations %.1f MiB, peak memory %.1f MiB | %s\n",
+        "ms, load %.1f ms of which packing %.1f ms | cache and activations %.1f MiB, peak memory %.1f MiB | "
+        "%s\n",
         static_cast<long long>(prompt), one ? rate(prompt, a.prompt_seconds()) : rate(prompt, wall),
         static_cast<long long>(generated),
         one ? rate(generated - 1, a.decode_seconds()) : rate(generated, wall), a.prompt_seconds() * 1e3,
-        load * 1e3, static_cast<double>(allocated) / (1 << 20), static_cast<double>(usage.ru_maxrss) / 1024,
-        choice.c_str());
+        load.total * 1e3, load.pack * 1e3, static_cast<double>(allocated) / (1 << 20),
+        static_cast<double>(usage.ru_maxrss) / 1024, choice.c_str());
     if (full)
         std::fprintf(stderr, "nibble: the context of %d tokens is full (give a larger --ctx)\n",
                      engine.ctx());
@@ -179,7 +180,8 @@ Result<int> RunCommand::operator()() const {
     const auto list = pointers(backends);
     const auto path = NIBBLE_TRY(model.path());
     Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
-    const double load = std::chrono::duration<double>(Clock::now() - start).count();
+    const LoadTime load{std::chrono::duration<double>(Clock::now() - start).count(),
+                        engine.runner().pack_seconds()};
     for (const std::string& note : engine.runner().model().notes)
         std::fprintf(stderr, "nibble: note: %s\n", note.c_str());
 

@@ -123,7 +123,8 @@ nlohmann::ordered_json RunOutput::result(size_t index) const {
         for (size_t i = 0; i < a.alternatives.size() && parameters_.contains("best_of"); ++i)
             j["alternatives"][i]["seed"] = a.alternatives[i].seed;
     }
-    j["timings"] = {{"load_ms", load_ * 1e3},
+    j["timings"] = {{"load_ms", load_.total * 1e3},
+                    {"pack_ms", load_.pack * 1e3},
                     {"prompt_ms", a.prompt_seconds() * 1e3},
                     {"generation_ms", a.decode_seconds() * 1e3},
                     {"prompt_tokens_per_second", rate(a.prompt_tokens, a.prompt_seconds())},

@@ -35,12 +35,16 @@ struct RunAnswer {
     double decode_seconds() const { return std::chrono::duration<double>(end - first).count(); }
 };
 
+// Seconds until the model was ready, and what of them the weights took: reading, packing, to the device.
+struct LoadTime {
+    double total = 0, pack = 0;
+};
+
 class RunOutput {
   public:
-    // `parameters` and `load_seconds` become part of every JSON object.
-    RunOutput(RunFormat format, const Tokenizer& tokenizer, nlohmann::ordered_json parameters,
-              double load_seconds)
-        : format_(format), tokenizer_(&tokenizer), parameters_(std::move(parameters)), load_(load_seconds) {}
+    // `parameters` and `load` become part of every JSON object.
+    RunOutput(RunFormat format, const Tokenizer& tokenizer, nlohmann::ordered_json parameters, LoadTime load)
+        : format_(format), tokenizer_(&tokenizer), parameters_(std::move(parameters)), load_(load) {}
 
     size_t add(RunAnswer answer);  // in the order of the prompts
     void take(const Event& event);
@@ -59,7 +63,7 @@ class RunOutput {
     RunFormat format_;
     const Tokenizer* tokenizer_;
     nlohmann::ordered_json parameters_;
-    double load_;
+    LoadTime load_;
     std::vector<RunAnswer> answers_;
     std::vector<std::string> pending_;  // per answer: not written yet
     size_t current_ = 0;

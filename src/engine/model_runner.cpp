@@ -3,6 +3,7 @@
 #include "src/engine/model_runner.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "ggml/base/checked.h"
 
@@ -210,7 +211,9 @@ Result<ModelRunner> ModelRunner::load(TensorFile file, RunnerConfig config,
     ModelRunner r = NIBBLE_TRY(prepare(std::move(file), std::move(config), backends));
     NIBBLE_TRY(r.check_memory(backends));
     r.backends_.assign(backends.begin(), backends.end());
+    const auto start = std::chrono::steady_clock::now();
     NIBBLE_TRY(r.weights_->place(r.model_->file.disposable()));
+    r.pack_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     NIBBLE_TRY(r.allocate_cache(backends));
     Program p =
         NIBBLE_TRY(record_forward(r.spec(), *r.weights_, r.kv_, r.limits_, r.config_.placement, backends));

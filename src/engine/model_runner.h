@@ -74,7 +74,8 @@ class ModelRunner {
     const MemoryForecast& memory() const { return forecast_; }
     const Program& program() const { return runner_->program(); }
     size_t allocated_bytes() const;  // really taken from the backends: cache, activations, inputs
-    int32_t n_pages() const { return n_pages_; }  // of each KV group
+    double pack_seconds() const { return pack_seconds_; }  // of load(): reading, packing and placing weights
+    int32_t n_pages() const { return n_pages_; }           // of each KV group
 
     // A page of a KV group in host memory: keys, then values, layer by layer as the cache holds them.
     // `bytes` is page_bytes(group) long.
@@ -108,6 +109,7 @@ class ModelRunner {
     std::unique_ptr<WeightStore> weights_;
     RunnerConfig config_;
     MemoryForecast forecast_;
+    double pack_seconds_ = 0;
     KvTensors kv_;
     std::vector<Buffer> cache_memory_;
     std::vector<Backend*> backends_;
