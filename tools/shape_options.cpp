@@ -18,7 +18,7 @@ void ShapeOptions::add(CLI::App& app) {
     };
     size("--layers", layers, "number of layers");
     size("--embd", embd, "width of the residual stream");
-    size("--ff", ff, "width of the feed-forward");
+    size("--ff", ff, "width of the feed-forward, of an expert where there are experts");
     size("--heads", heads, "query heads");
     size("--kv-heads", kv_heads, "key-value heads");
     size("--head-dim", head_dim, "columns of a head");
@@ -33,7 +33,9 @@ Result<ModelShape> ShapeOptions::shape() const {
     };
     change(layers, s.n_layers);
     change(embd, s.n_embd);
-    change(ff, s.n_ff);
+    // A llama file states one width for both.
+    if (s.n_experts == 0 || s.n_ff == s.n_ff_expert) change(ff, s.n_ff);
+    if (s.n_experts > 0) change(ff, s.n_ff_expert);
     change(heads, s.n_heads);
     change(kv_heads, s.n_kv_heads);
     change(head_dim, s.head_dim);
