@@ -2,24 +2,7 @@
 // Only what is included inside the target region is: no inline function of a header is compiled for it.
 #if defined(__x86_64__)
 
-#include <cstring>
-#include <type_traits>
-#include <utility>
-
-// GCC 12 takes the deliberately undefined operands inside its own intrinsics for mistakes.
-#if !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-#if !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-
-#include "ggml/cpu/kernel_table.h"
-#include "ggml/cpu/packed.h"
-#include "ggml/types/list.h"
+#include "ggml/cpu/isa/headers.h"
 
 #if defined(__clang__)
 #pragma clang attribute push(                                                                      \

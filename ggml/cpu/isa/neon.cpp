@@ -2,15 +2,7 @@
 // No target region: NEON is part of the baseline of AArch64.
 #if defined(__aarch64__)
 
-#include <cstring>
-#include <type_traits>
-#include <utility>
-
-#include <arm_neon.h>
-
-#include "ggml/cpu/kernel_table.h"
-#include "ggml/cpu/packed.h"
-#include "ggml/types/list.h"
+#include "ggml/cpu/isa/headers.h"
 
 namespace nibble::cpu::neon {
 

@@ -2,15 +2,7 @@
 // Only what is included inside the target region is: no inline function of a header is compiled for it.
 #if defined(__aarch64__)
 
-#include <cstring>
-#include <type_traits>
-#include <utility>
-
-#include <arm_neon.h>
-
-#include "ggml/cpu/kernel_table.h"
-#include "ggml/cpu/packed.h"
-#include "ggml/types/list.h"
+#include "ggml/cpu/isa/headers.h"
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("dotprod"))), apply_to = function)

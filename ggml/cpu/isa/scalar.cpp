@@ -1,12 +1,6 @@
 // Kernels compiled for the baseline of the architecture.
 // No target region: this is what every processor of the architecture can run.
-#include <cstring>
-#include <type_traits>
-#include <utility>
-
-#include "ggml/cpu/kernel_table.h"
-#include "ggml/cpu/packed.h"
-#include "ggml/types/list.h"
+#include "ggml/cpu/isa/headers.h"
 
 namespace nibble::cpu::scalar {
 
