@@ -9,7 +9,7 @@
 
 #include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
-#include "ggml/cpu/cpu_backend.h"
+#include "tests/loaded_engine.h"
 
 using namespace nibble;
 namespace fs = std::filesystem;
@@ -18,20 +18,14 @@ namespace {
 
 const fs::path root = NIBBLE_SOURCE_DIR;
 
-struct Model {
-    std::unique_ptr<Backend> backend;
-    std::unique_ptr<Engine> engine;
-    explicit Model(int32_t ctx) {
-        auto b = CpuBackend::create({2, ""});
-        REQUIRE(b);
-        backend = std::move(*b);
-        Backend* const list[] = {backend.get()};
-        EngineConfig config;
-        config.runner.ctx = ctx;
-        auto e = Engine::load(root / "models/fairytale-int8.gguf", config, list);
-        REQUIRE_MESSAGE(e, (e ? "" : e.error().message()));
-        engine = std::make_unique<Engine>(std::move(*e));
-    }
+EngineConfig config_for(int32_t ctx) {
+    EngineConfig config;
+    config.runner.ctx = ctx;
+    return config;
+}
+
+struct Model : LoadedEngine {
+    explicit Model(int32_t ctx) : LoadedEngine(config_for(ctx)) {}
     Chat chat(Overflow overflow = Overflow::drop, int64_t max_tokens = 20, const char* name = nullptr) const {
         const auto source = name ? *read_text_file(root / "prompts" / cat(name, ".jinja"))
                                  : *engine->tokenizer().vocab().chat_template;

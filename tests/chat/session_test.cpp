@@ -9,7 +9,7 @@
 
 #include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
-#include "ggml/cpu/cpu_backend.h"
+#include "tests/loaded_engine.h"
 
 using namespace nibble;
 namespace fs = std::filesystem;
@@ -18,21 +18,17 @@ namespace {
 
 const fs::path root = NIBBLE_SOURCE_DIR;
 
-struct Talk {
-    std::unique_ptr<Backend> backend;
-    std::unique_ptr<Engine> engine;
+EngineConfig config_for(Type kv_type, int32_t ctx) {
+    EngineConfig config;
+    config.runner.ctx = ctx;
+    config.runner.k_type = config.runner.v_type = kv_type;
+    return config;
+}
+
+struct Talk : LoadedEngine {
     std::unique_ptr<Chat> chat;
-    explicit Talk(Type kv_type = Type::f16, const char* file = "fairytale-int8.gguf", int32_t ctx = 512) {
-        auto b = CpuBackend::create({2, ""});
-        REQUIRE(b);
-        backend = std::move(*b);
-        Backend* const list[] = {backend.get()};
-        EngineConfig config;
-        config.runner.ctx = ctx;
-        config.runner.k_type = config.runner.v_type = kv_type;
-        auto e = Engine::load(root / "models" / file, config, list);
-        REQUIRE_MESSAGE(e, (e ? "" : e.error().message()));
-        engine = std::make_unique<Engine>(std::move(*e));
+    explicit Talk(Type kv_type = Type::f16, const char* file = "fairytale-int8.gguf", int32_t ctx = 512)
+        : LoadedEngine(config_for(kv_type, ctx), 2, root / "models" / file) {
         auto t = ChatTemplate::parse(*engine->tokenizer().vocab().chat_template, "template");
         REQUIRE(t);
         ChatOptions options;

@@ -5,32 +5,24 @@
 
 #include <doctest/doctest.h>
 
-#include "ggml/cpu/cpu_backend.h"
-#include "src/engine/engine.h"
+#include "tests/loaded_engine.h"
 
 using namespace nibble;
 
 namespace {
 
-const std::filesystem::path model = std::filesystem::path(NIBBLE_SOURCE_DIR) / "models/fairytale-int8.gguf";
+EngineConfig config_for(int32_t max_sequences, int32_t ctx, int32_t page_size, bool reuse) {
+    EngineConfig config;
+    config.runner.ctx = ctx;
+    config.runner.max_sequences = max_sequences;
+    config.runner.page_size = page_size;
+    config.prefix_cache = reuse;
+    return config;
+}
 
-struct Loaded {
-    std::unique_ptr<CpuBackend> backend;
-    std::unique_ptr<Engine> engine;
-    explicit Loaded(int32_t max_sequences, int32_t ctx = 256, int32_t page_size = 32, bool reuse = true) {
-        auto b = CpuBackend::create({2, ""});
-        REQUIRE(b);
-        backend = std::move(*b);
-        Backend* const list[] = {backend.get()};
-        EngineConfig config;
-        config.runner.ctx = ctx;
-        config.runner.max_sequences = max_sequences;
-        config.runner.page_size = page_size;
-        config.prefix_cache = reuse;
-        auto e = Engine::load(model, config, list);
-        REQUIRE_MESSAGE(e, (e ? "" : e.error().message()));
-        engine = std::make_unique<Engine>(std::move(*e));
-    }
+struct Loaded : LoadedEngine {
+    explicit Loaded(int32_t max_sequences, int32_t ctx = 256, int32_t page_size = 32, bool reuse = true)
+        : LoadedEngine(config_for(max_sequences, ctx, page_size, reuse)) {}
 };
 
 Request request(const Engine& e, std::string_view text, int64_t n, Decoding d = {}) {

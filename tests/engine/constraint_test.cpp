@@ -5,31 +5,22 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include "ggml/cpu/cpu_backend.h"
-#include "src/engine/engine.h"
 #include "src/text/pattern.h"
+#include "tests/loaded_engine.h"
 
 using namespace nibble;
 
 namespace {
 
-const std::filesystem::path model = std::filesystem::path(NIBBLE_SOURCE_DIR) / "models/fairytale-int8.gguf";
+EngineConfig config_for(int32_t max_sequences) {
+    EngineConfig config;
+    config.runner.ctx = 512;
+    config.runner.max_sequences = max_sequences;
+    return config;
+}
 
-struct Loaded {
-    std::unique_ptr<CpuBackend> backend;
-    std::unique_ptr<Engine> engine;
-    explicit Loaded(int32_t max_sequences = 1) {
-        auto b = CpuBackend::create({2, ""});
-        REQUIRE(b);
-        backend = std::move(*b);
-        Backend* const list[] = {backend.get()};
-        EngineConfig config;
-        config.runner.ctx = 512;
-        config.runner.max_sequences = max_sequences;
-        auto e = Engine::load(model, config, list);
-        REQUIRE_MESSAGE(e, (e ? "" : e.error().message()));
-        engine = std::make_unique<Engine>(std::move(*e));
-    }
+struct Loaded : LoadedEngine {
+    explicit Loaded(int32_t max_sequences = 1) : LoadedEngine(config_for(max_sequences)) {}
     std::shared_ptr<Constraint> constraint(Result<Grammar> g) {
         REQUIRE_MESSAGE(g, (g ? "" : g.error().message()));
         auto c = engine->constraint(std::move(*g));

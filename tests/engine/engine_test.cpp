@@ -15,20 +15,14 @@
 #include "ggml/cpu/cpu_backend.h"
 #include "src/engine/scheduler.h"
 #include "tests/golden/single_sequence.h"
+#include "tests/loaded_engine.h"
 
 using namespace nibble;
 
 namespace {
 
 const std::filesystem::path root = NIBBLE_SOURCE_DIR;
-const std::filesystem::path checkpoint = root / "models/fairytale",
-                            int8 = root / "models/fairytale-int8.gguf";
-
-std::shared_ptr<Backend> cpu_backend(int threads) {
-    auto b = CpuBackend::create({threads, ""});
-    REQUIRE(b);
-    return std::move(*b);
-}
+const std::filesystem::path checkpoint = root / "models/fairytale", int8 = bundled_model();
 
 std::vector<Token> some_tokens(size_t n) {
     std::vector<Token> t(n);
@@ -36,17 +30,7 @@ std::vector<Token> some_tokens(size_t n) {
     return t;
 }
 
-struct Loaded {
-    std::shared_ptr<Backend> backend;
-    std::unique_ptr<Engine> engine;
-    explicit Loaded(EngineConfig config, int threads = 2, const std::filesystem::path& path = int8)
-        : backend(cpu_backend(threads)) {
-        Backend* const list[] = {backend.get()};
-        auto e = Engine::load(path, config, list);
-        REQUIRE_MESSAGE(e, (e ? "" : e.error().message()));
-        engine = std::make_unique<Engine>(std::move(*e));
-    }
-};
+using Loaded = LoadedEngine;
 
 Request request(std::string_view text, const Engine& e, int64_t n, uint64_t seed = 1) {
     Request r;
