@@ -1,29 +1,10 @@
-// cohere: Command-R; LayerNorm without bias, one norm for parallel blocks, adjacent rotation, scaled logits.
+// cohere: Command-R; every layer attends to everything and rotates.
 // Norms on queries and keys (Command-R+) are refused.
-#include "src/model/architecture.h"
+#include "src/model/arch/cohere.h"
 
 namespace nibble {
-namespace {
-
-void fields(Fields& f, Hyper& h) {
-    h.layer_norm = true;
-    standard_fields(f, h);
-    f.required("logit_scale", "logit_scale", h.logit_scale);
-    f.expect("hidden_act", {"silu"});
-    f.expect("use_qk_norm", {"false"});
-    f.expect("quantization_config", {});
-}
-
-Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
-    ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::adjacent, tensors));
-    s.logit_scale = h.logit_scale;
-    for (LayerSpec& l : s.layers) l.parallel = true, l.ffn_norm = "attn_norm";
-    return s;
-}
-
-}  // namespace
 
 extern const Architecture cohere_arch;
-const Architecture cohere_arch{"command-r", {"cohere"}, fields, build, standard_names()};
+const Architecture cohere_arch{"command-r", {"cohere"}, cohere_fields, cohere_spec, standard_names()};
 
 }  // namespace nibble
