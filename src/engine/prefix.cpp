@@ -2,25 +2,33 @@
 // The index of each KV group compares tokens; a prefix counts as far as all groups have it.
 #include <algorithm>
 
+#include "ggml/base/checked.h"
 #include "src/engine/state.h"
 
 namespace nibble {
 
-// Takes over the cached pages that every group has for the beginning of the prompt.
+size_t Engine::State::pages_for(size_t n_tokens) const {
+    return ceil_div(n_tokens, static_cast<size_t>(runner.config().page_size));
+}
+
+Engine::State::KnownPrefix Engine::State::known_prefix(std::span<const Token> tokens) {
+    KnownPrefix known{static_cast<int32_t>(tokens.size()), {}};
+    for (KvGroup& g : groups) {
+        if (!g.index) return {};
+        PrefixMatch& match = known.groups.emplace_back(g.index->match(tokens));
+        known.n_tokens = std::min(known.n_tokens, match.n_tokens);
+    }
+    for (PrefixMatch& match : known.groups)
+        match.pages.resize(pages_for(static_cast<size_t>(known.n_tokens)));
+    return known;
+}
+
 void Engine::State::adopt_prefix(Sequence& s) {
     const std::span<const Token> prompt(s.tokens.data(), s.tokens.size() - 1);  // one token must be computed
-    int32_t n = static_cast<int32_t>(prompt.size());
-    std::vector<PrefixMatch> matches;
-    for (KvGroup& g : groups) {
-        if (!g.index) return;
-        matches.push_back(g.index->match(prompt));
-        n = std::min(n, matches.back().n_tokens);
-    }
-    if (n == 0) return;
-    const auto n_pages = static_cast<size_t>((n + runner.config().page_size - 1) / runner.config().page_size);
-    for (size_t g = 0; g < groups.size(); ++g)
-        s.tables[g].adopt(std::span(matches[g].pages).first(n_pages), n);
-    s.n_computed = n;
+    const KnownPrefix known = known_prefix(prompt);
+    if (known.n_tokens == 0) return;
+    for (size_t g = 0; g < groups.size(); ++g) s.tables[g].adopt(known.groups[g].pages, known.n_tokens);
+    s.n_computed = known.n_tokens;
 }
 
 // Makes the pages of a finished sequence findable for later requests.
@@ -34,7 +42,7 @@ void Engine::State::remember(std::span<const Token> stored, std::span<const Bloc
                              bool last_page) {
     std::vector<Token> filled(stored.begin(), stored.end());
     const auto page_size = static_cast<size_t>(runner.config().page_size);
-    if (last_page) filled.resize((filled.size() + page_size - 1) / page_size * page_size, Token{-1});
+    if (last_page) filled.resize(pages_for(filled.size()) * page_size, Token{-1});
     for (size_t g = 0; g < groups.size(); ++g)
         if (groups[g].index) groups[g].index->insert(filled, tables[g].pages());
 }
@@ -42,21 +50,14 @@ void Engine::State::remember(std::span<const Token> stored, std::span<const Bloc
 Result<CachedPrefix> Engine::export_prefix(std::span<const Token> tokens) {
     State& e = *state_;
     CachedPrefix p;
-    auto n = static_cast<int32_t>(tokens.size());
-    std::vector<PrefixMatch> matches;
-    for (KvGroup& g : e.groups) {
-        if (!g.index) return p;
-        matches.push_back(g.index->match(tokens));
-        n = std::min(n, matches.back().n_tokens);
-    }
-    p.tokens.assign(tokens.begin(), tokens.begin() + n);
-    const auto n_pages =
-        static_cast<size_t>((n + e.runner.config().page_size - 1) / e.runner.config().page_size);
-    for (size_t g = 0; g < e.groups.size(); ++g) {
+    const State::KnownPrefix known = e.known_prefix(tokens);
+    p.tokens.assign(tokens.begin(), tokens.begin() + known.n_tokens);
+    for (size_t g = 0; g < known.groups.size(); ++g) {
+        const std::vector<PageId>& pages = known.groups[g].pages;
         const size_t size = e.runner.page_bytes(static_cast<int32_t>(g));
-        p.pages.emplace_back(size * n_pages);
-        for (size_t i = 0; i < n_pages; ++i)
-            NIBBLE_TRY(e.runner.read_page(static_cast<int32_t>(g), matches[g].pages[i],
+        p.pages.emplace_back(size * pages.size());
+        for (size_t i = 0; i < pages.size(); ++i)
+            NIBBLE_TRY(e.runner.read_page(static_cast<int32_t>(g), pages[i],
                                           std::span(p.pages[g]).subspan(i * size, size)));
     }
     return p;
@@ -66,12 +67,11 @@ Result<void> Engine::import_prefix(const CachedPrefix& p) {
     State& e = *state_;
     const size_t n = p.tokens.size();
     if (n == 0) return {};
-    const auto page_size = static_cast<size_t>(e.runner.config().page_size);
     if (n >= static_cast<size_t>(ctx()))
         return Error{ErrorCode::invalid_argument, "session",
                      cat("holds ", n, " tokens, the context ", ctx(), " including the answer"),
                      "give a larger --ctx"};
-    const size_t n_pages = (n + page_size - 1) / page_size;
+    const size_t n_pages = e.pages_for(n);
     if (p.pages.size() != e.groups.size() || !idle())
         return Error{ErrorCode::corrupt, "session", "its parts do not fit this model", ""};
     std::vector<BlockTable> tables;

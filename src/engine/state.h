@@ -17,7 +17,14 @@ struct Engine::State {
     std::shared_ptr<const TokenTrie> token_trie;  // made for the first constraint
 
     Result<void> make_groups();
-    void adopt_prefix(Sequence& s);
+    // What every group has of these tokens, and its pages of them; nothing where prefixes are not kept.
+    struct KnownPrefix {
+        int32_t n_tokens = 0;
+        std::vector<PrefixMatch> groups;
+    };
+    KnownPrefix known_prefix(std::span<const Token> tokens);
+    void adopt_prefix(Sequence& s);  // of its prompt
+    size_t pages_for(size_t n_tokens) const;
     Result<void> add_rows(Batch& batch, Sequence& s, int32_t count);
     Result<Event> sample(Sequence& s, std::span<float> logits);
     Result<std::optional<Token>> pick(Sequence& s, std::span<float> logits);
