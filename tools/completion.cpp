@@ -3,6 +3,7 @@
 #include "tools/completion.h"
 
 #include "ggml/base/cat.h"
+#include "tools/template_option.h"
 
 namespace nibble {
 namespace {
@@ -15,8 +16,6 @@ std::string joined(const std::vector<std::string>& words, const char* by = " ") 
     return s;
 }
 
-std::string template_list() { return "chatml llama3 mistral gemma phi alpaca vicuna plain"; }
-
 bool takes_file(const OptionInfo& o) {
     return o.value == "FILE" || o.value == "MODEL" || o.value == "TEMPLATE" || o.value == "FOLDER";
 }
@@ -24,7 +23,7 @@ bool takes_file(const OptionInfo& o) {
 // Words that a value may be, for a shell that expands "$(...)" in double quotes.
 std::string value_words(const OptionInfo& o) {
     if (o.value == "MODEL") return std::string(model_names);
-    if (o.value == "TEMPLATE") return template_list();
+    if (o.value == "TEMPLATE") return joined(template_names());
     return joined(o.choices);
 }
 
@@ -151,7 +150,7 @@ _nibble_models() {
 }
 _nibble_templates() {
     compadd )sh",
-               template_list(), R"sh(
+               joined(template_names()), R"sh(
     _files
 }
 _nibble() {

@@ -17,12 +17,11 @@ inline bool fits_key_tiles(Type type, int64_t page_size) {
     return info(type).block_len == 1 && page_size % key_tile_rows == 0;
 }
 
-// Byte of element (r, 0), and from there to the next column.
+// Byte of element (r, 0); a column further is key_tile_rows elements on.
 inline int64_t key_tile_offset(const Tensor& t, int64_t r) {
     const int64_t first = r / key_tile_rows * key_tile_rows;
     return first * t.stride + (r - first) * info(t.type).block_bytes;
 }
-inline int64_t key_tile_step(const Tensor& t) { return key_tile_rows * info(t.type).block_bytes; }
 
 // Writes the row `encoded` of the cache's type into row r.
 void store_key_tile_row(const Tensor& cache, int64_t r, const std::byte* encoded);
