@@ -38,6 +38,40 @@ Result<size_t> regular_file_size(int fd, const std::filesystem::path& path) {
     return static_cast<size_t>(st.st_size);
 }
 
+// Where writing to a name ends up: a link is followed, so that it stays one.
+Result<std::filesystem::path> resolve_destination(const std::filesystem::path& given) {
+    std::error_code ec;
+    const auto status = std::filesystem::status(given, ec);
+    if (status.type() == std::filesystem::file_type::none)
+        return Error{ErrorCode::io, given.string(), cat("cannot be written: ", ec.message()), ""};
+    if (std::filesystem::is_directory(status))
+        return Error{ErrorCode::invalid_argument, given.string(), "is a folder", "give the name of a file"};
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+        return Error{ErrorCode::invalid_argument, given.string(), "is a device or pipe",
+                     "give the name of a file"};
+    auto target = given;
+    constexpr int most_links = 40;  // as the kernel has it; also of links to nothing yet
+    for (int i = 0; i < most_links && std::filesystem::is_symlink(target, ec); ++i)
+        target = target.parent_path() / std::filesystem::read_symlink(target, ec);
+    if (const auto folder = target.parent_path();
+        !folder.empty() &&
+        std::filesystem::status(folder, ec).type() == std::filesystem::file_type::not_found)
+        return Error{ErrorCode::not_found, given.string(),
+                     cat("the folder ", folder.string(), " does not exist"), "create it first"};
+    return target;
+}
+
+// A file without a name, which is gone with the process, however that ends. -1 where there are none such, or
+// where they could not be named later.
+int open_unnamed(const std::filesystem::path& folder) {
+#ifdef O_TMPFILE
+    if (::access("/proc/self/fd", X_OK) == 0)
+        return ::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+#endif
+    (void)folder;
+    return -1;
+}
+
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
@@ -98,8 +132,10 @@ Result<std::string> read_text_file(const std::filesystem::path& path, size_t lim
 
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& destination) {
     AtomicFile f;
-    f.destination_ = destination;
-    std::string name = destination.string() + ".XXXXXX.tmp";
+    f.destination_ = NIBBLE_TRY(resolve_destination(destination));
+    f.fd_ = open_unnamed(f.destination_.parent_path());
+    if (f.fd_ >= 0) return f;
+    std::string name = f.destination_.string() + ".XXXXXX.tmp";
     f.fd_ = ::mkstemps(name.data(), 4);
     if (f.fd_ < 0) return system_error(destination, "create a temporary file beside it");
     f.temporary_ = name;
@@ -118,7 +154,7 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
 AtomicFile::~AtomicFile() {
     if (fd_ < 0) return;
     ::close(fd_);
-    ::unlink(temporary_.c_str());
+    if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 Result<void> AtomicFile::write(std::span<const std::byte> bytes) {
@@ -132,8 +168,24 @@ Result<void> AtomicFile::write(std::span<const std::byte> bytes) {
     return {};
 }
 
+// Gives a file without a name one that nobody else has. A link cannot replace a file, a rename can.
+Result<void> AtomicFile::name_it() {
+    const std::string open_file = cat("/proc/self/fd/", fd_);
+    constexpr int most_tries = 100;
+    for (int i = 0; i < most_tries && temporary_.empty(); ++i) {
+        const auto name = destination_.parent_path() / cat("nibble-", ::getpid(), "-", i, ".tmp");
+        if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0)
+            temporary_ = name;
+        else if (errno != EEXIST)
+            break;
+    }
+    if (temporary_.empty()) return system_error(destination_, "create");
+    return {};
+}
+
 Result<void> AtomicFile::commit() {
     if (::fsync(fd_) != 0) return system_error(destination_, "flush to disk");
+    if (temporary_.empty()) NIBBLE_TRY(name_it());
     if (::rename(temporary_.c_str(), destination_.c_str()) != 0)
         return system_error(destination_, "rename the finished file into place");
     ::close(std::exchange(fd_, -1));

@@ -36,10 +36,12 @@ void release_pages(std::span<const std::byte> mapped);
 // Reads a whole (small) file: configuration, tokenizer.json, a prompt. `limit` bounds the allocation.
 Result<std::string> read_text_file(const std::filesystem::path& path, size_t limit = size_t{1} << 30);
 
-// Output through a temporary file in the same folder, renamed over the destination by commit().
-// A writer that is destroyed without commit() leaves nothing behind. Append-only.
+// Output that appears under its name by commit(), whole or not at all. Append-only.
+// Until then it has no name, or on file systems without such files one that ends in ".tmp", in the same
+// folder. A writer that is destroyed without commit() leaves nothing behind.
 class AtomicFile {
   public:
+    // Follows links. A folder, device or pipe as destination is refused.
     static Result<AtomicFile> create(const std::filesystem::path& destination);
 
     AtomicFile(AtomicFile&& other) noexcept;
@@ -52,9 +54,10 @@ class AtomicFile {
 
   private:
     AtomicFile() = default;
+    Result<void> name_it();
     int fd_ = -1;
     uint64_t size_ = 0;
-    std::filesystem::path destination_, temporary_;
+    std::filesystem::path destination_, temporary_;  // temporary_ is empty while there is no name
 };
 
 }  // namespace nibble

@@ -5,6 +5,9 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ggml/base/byte_reader.h"
@@ -12,6 +15,7 @@
 #include "ggml/base/mapped_file.h"
 
 using namespace nibble;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -59,7 +63,6 @@ TEST_CASE("ByteReader never reads past the end and keeps its place on failure") 
 }
 
 TEST_CASE("files: missing, folder, empty, atomic writing") {
-    namespace fs = std::filesystem;
     const fs::path dir = fs::temp_directory_path() / cat("nibble-base-", ::getpid());
     fs::create_directories(dir);
     CHECK(MappedFile::open(dir / "none").error().code == ErrorCode::not_found);
@@ -80,5 +83,52 @@ TEST_CASE("files: missing, folder, empty, atomic writing") {
     CHECK(f->commit().ok());
     CHECK(*read_text_file(dir / "out") == "hello");
     CHECK(!read_text_file(dir / "out", 4));
+    fs::remove_all(dir);
+}
+
+TEST_CASE("a file that is being written leaves nothing behind when the process is killed") {
+    const fs::path dir = fs::temp_directory_path() / cat("nibble-killed-", ::getpid());
+    fs::create_directories(dir);
+    const int probe = ::open(dir.c_str(), O_TMPFILE | O_WRONLY, 0600);
+    if (probe < 0) {
+        MESSAGE("files without a name are not supported here: skipped");
+    } else {
+        ::close(probe);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            auto f = AtomicFile::create(dir / "out");
+            if (f) (void)f->write(as_bytes("half"));
+            ::_exit(f ? 0 : 1);  // no destructor runs
+        }
+        int status = -1;
+        CHECK(::waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+        CHECK(fs::is_empty(dir));
+    }
+    fs::remove_all(dir);
+}
+
+TEST_CASE("a destination that is no file is refused and stays; a link stays a link") {
+    const fs::path dir = fs::temp_directory_path() / cat("nibble-destination-", ::getpid());
+    fs::create_directories(dir);
+    REQUIRE(::mkfifo((dir / "pipe").c_str(), 0600) == 0);
+    const std::string long_name(300, 'x');
+    for (const auto& path : {dir / "pipe", dir, fs::path("/dev/null"), dir / "none" / "out", dir / long_name})
+        CHECK(!AtomicFile::create(path));
+    CHECK(fs::is_fifo(dir / "pipe"));
+    CHECK(AtomicFile::create(dir / "none" / "out").error().message().find("create it first") !=
+          std::string::npos);
+    for (const std::string target : {"there", "new"}) {
+        if (target == "there") std::ofstream(dir / target) << "old";
+        fs::create_symlink(target, dir / "link");
+        auto f = AtomicFile::create(dir / "link");
+        REQUIRE(f);
+        REQUIRE(f->write(as_bytes("text")).ok());
+        CHECK(f->commit().ok());
+        CHECK(fs::is_symlink(dir / "link"));
+        CHECK(*read_text_file(dir / target) == "text");
+        fs::remove(dir / "link");
+    }
+    CHECK(std::distance(fs::directory_iterator(dir), {}) == 3);
     fs::remove_all(dir);
 }
