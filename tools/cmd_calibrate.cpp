@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "ggml/base/mapped_file.h"
 #include "src/eval/calibrate.h"
 #include "tools/options.h"
 
@@ -19,6 +20,7 @@ struct CalibrateCommand {
 };
 
 Result<int> CalibrateCommand::operator()() const {
+    (void)NIBBLE_TRY(AtomicFile::create(out));  // not after hours of work that the file cannot be written
     const auto backends = NIBBLE_TRY(options.backends());
     const auto list = pointers(backends);
     EngineConfig config = NIBBLE_TRY(options.config());

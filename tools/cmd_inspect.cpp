@@ -127,9 +127,10 @@ std::function<Result<int>()> setup(CLI::App& app) {
     app.add_flag("--metadata,!--no-metadata", c->metadata, "list the metadata [on]");
     app.add_flag("--tensors,!--no-tensors", c->tensors, "list the tensors [on]");
     app.add_flag("--template", c->chat, "the chat template instead, and where it is from");
-    app.add_flag("--system", c->system, "this machine instead: processor, kernels, memory");
-    app.add_flag("--json", c->json, "with --system: as JSON");
-    app.add_flag("--measure", c->measure, "with --system: measure the read bandwidth of memory");
+    auto* system = app.add_flag("--system", c->system, "this machine instead: processor, kernels, memory");
+    app.add_flag("--json", c->json, "with --system: as JSON")->needs(system);
+    app.add_flag("--measure", c->measure, "with --system: measure the read bandwidth of memory")
+        ->needs(system);
     app.footer(
         "Examples:\n  nibble inspect model.gguf\n  nibble inspect --no-tensors --no-metadata checkpoint/");
     return [c] { return (*c)(); };

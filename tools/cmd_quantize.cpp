@@ -164,7 +164,7 @@ class ProgressLine {
 };
 
 Result<int> QuantizeCommand::operator()() const {
-    if (std::error_code ec; !dry_run && !force && fs::exists(destination, ec))
+    if (std::error_code ec; !dry_run && !force && fs::is_regular_file(destination, ec))
         return Error{ErrorCode::invalid_argument, destination, "exists already", "--force overwrites it"};
     const auto model = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(source))));
     const PlanOptions options = NIBBLE_TRY(plan_options(!model->tensors.contains("output.weight")));

@@ -156,9 +156,6 @@ void RunCommand::print_statistics(const Engine& engine, const RunOutput& output,
 }
 
 Result<int> RunCommand::operator()() const {
-    if (n < -1)
-        return Error{ErrorCode::invalid_argument, "-n", cat(n, " is not a number of tokens"),
-                     "give 0 or more"};
     const SamplerParams params = NIBBLE_TRY(sampling.params());
     for (const std::string& warning : conflicts(params))
         std::fprintf(stderr, "nibble: warning: %s\n", warning.c_str());
@@ -238,6 +235,7 @@ void add_answer(CLI::App& app, RunCommand& c) {
     app.add_flag("--special", c.special, "control tokens in the prompt are parsed; implies --raw")
         ->group(more);
     app.add_option("-n,--n-predict", c.n, "tokens to generate [until the text or context ends]")
+        ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))  // -1 says that there is no limit
         ->group(group);
     app.add_option("--stop", c.stop, "end before this text; may be repeated")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

@@ -18,7 +18,7 @@ struct SynthCommand {
 
     Result<int> operator()() const {
         std::error_code ec;
-        if (!force && std::filesystem::exists(output, ec))
+        if (!force && std::filesystem::is_regular_file(output, ec))
             return Error{ErrorCode::invalid_argument, output, "exists already", "give --force to replace it"};
         const TensorFile source = NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(tokenizer.path())));
         Vocab vocab = NIBBLE_TRY(read_vocab(source));

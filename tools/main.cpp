@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-#include "ggml/base/cat.h"
+#include "tools/command_line.h"
 #include "tools/help.h"
 #include "tools/settings.h"
 
@@ -20,18 +20,6 @@ int report(const Error& error) {
 }
 
 namespace {
-
-// What CLI11 says about a command line, in the words of this program.
-std::string usage_message(const CLI::Error& e, const std::string& command) {
-    std::string what = e.what();
-    if (dynamic_cast<const CLI::ExtrasError*>(&e)) {
-        what = what.substr(what.find(": ") + 2);
-        what += what.starts_with('-') ? ": is not an option here" : ": is not expected here";
-    } else if (command.empty()) {
-        what = "a command is missing";
-    }
-    return cat("nibble: ", what, " (see `nibble ", command, command.empty() ? "" : " ", "--help`)\n");
-}
 
 // --help works with any settings.
 Result<std::vector<SettingArgument>> settings_for(const CLI::App& root, const CLI::App& command,
@@ -49,11 +37,19 @@ void note_origin(std::span<const SettingArgument> settings, std::string message)
             std::fprintf(stderr, "nibble: note: %s comes from %s\n", s.text.c_str(), s.origin.c_str());
 }
 
+// The exit code of a command that has done its work, if all of its output arrived; also what was flushed
+// before.
+int flushed(int code) {
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+    return report({ErrorCode::io, "stdout", "cannot be written", ""});
+}
+
 }  // namespace
 }  // namespace nibble
 
 int main(int argc, char** argv) {
     using namespace nibble;
+    open_standard_files();
     std::signal(SIGPIPE, SIG_DFL);  // `nibble run | head` ends quietly
     CLI::App app{"nibble runs large language models on this machine.", "nibble"};
     app.formatter(std::make_shared<HelpFormatter>());
@@ -74,29 +70,29 @@ int main(int argc, char** argv) {
     }
     std::vector<std::string> args(argv + 1, argv + argc);
     app.failure_message([&](const CLI::App*, const CLI::Error& e) {
-        return usage_message(e, args.empty() || args[0].starts_with('-') ? "" : args[0]);
+        return usage_message(app, e, args.empty() || args[0].starts_with('-') ? "" : args[0]);
     });
     std::vector<SettingArgument> settings;
     if (!args.empty() && !args[0].starts_with('-')) {
         const auto subcommands = app.get_subcommands([&](CLI::App* a) { return a->get_name() == args[0]; });
-        if (subcommands.empty())
-            return report({ErrorCode::invalid_argument, args[0], "is not a command", "see `nibble --help`"});
+        if (subcommands.empty()) return report(unknown_command(app, args[0]));
         auto found = settings_for(app, *subcommands[0], args);
         if (!found) return report(found.error());
         settings = std::move(*found);
+        for (size_t i = settings.size(); i-- > 0;) args.insert(args.begin() + 1, settings[i].text);
+        args = with_empty_values(args, *subcommands[0]);
     }
     std::vector<std::string> line(args.rbegin(), args.rend());  // CLI11 takes them from the back
-    for (size_t i = settings.size(); i-- > 0;) line.insert(line.end() - 1, settings[i].text);
     try {
         app.parse(line);
     } catch (const CLI::ParseError& e) {
         const int code = app.exit(e) == 0 ? exit_ok : exit_usage;
-        if (code != exit_ok) note_origin(settings, e.what());
+        if (code == exit_ok) return flushed(code);
+        note_origin(settings, e.what());
         return code;
     }
     const Result<int> code = selected();
-    if (code && std::fflush(stdout) != 0) return report({ErrorCode::io, "stdout", "cannot be written", ""});
-    if (code) return *code;
+    if (code) return flushed(*code);
     if (code.error().code == ErrorCode::invalid_argument) note_origin(settings, code.error().message());
     return report(code.error());
 }

@@ -145,14 +145,16 @@ Result<void> RunOutput::flush() {
         if (!ended) break;
         ++current_;
     }
-    if (std::fflush(stdout) != 0) return Error{ErrorCode::io, "stdout", "cannot be written", ""};
+    if (std::fflush(stdout) != 0 || std::ferror(stdout))
+        return Error{ErrorCode::io, "stdout", "cannot be written", ""};
     return {};
 }
 
 Result<void> RunOutput::finish() {
     NIBBLE_TRY(flush());
     if (format_ == RunFormat::json) std::fputs(answers_.size() > 1 ? "\n]\n" : "\n", stdout);
-    if (std::fflush(stdout) != 0) return Error{ErrorCode::io, "stdout", "cannot be written", ""};
+    if (std::fflush(stdout) != 0 || std::ferror(stdout))
+        return Error{ErrorCode::io, "stdout", "cannot be written", ""};
     return {};
 }
 

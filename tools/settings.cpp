@@ -25,9 +25,18 @@ fs::path user_folder(const char* xdg, std::string_view otherwise) {
     return home.empty() ? fs::path() : fs::path(home) / otherwise;
 }
 
+// No shell has seen the value, so "~/" is up to us.
+std::string at_home(const std::string& path) {
+    return path.starts_with("~/") ? (fs::path(variable("HOME")) / path.substr(2)).string() : path;
+}
+
 fs::path expand(const std::string& path, const fs::path& base) {
-    if (path.starts_with("~/")) return fs::path(variable("HOME")) / path.substr(2);
-    return base / path;  // an absolute path replaces the base
+    return base / at_home(path);  // an absolute path replaces the base
+}
+
+bool is_path(const CLI::Option& o) {
+    constexpr std::string_view types[] = {"FILE", "MODEL", "TEMPLATE"};
+    return std::ranges::find(types, o.get_type_name()) != std::end(types);
 }
 
 std::string dashed(std::string name) {
@@ -149,8 +158,11 @@ Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings,
         if (!o || is_given(*o, given) || (!strict && !suits(*o, values))) return;
         if (std::ranges::any_of(o->get_excludes(), [&](const auto* x) { return is_given(*x, given); }))
             return;
+        // What belongs to another option has no place without it.
+        if (std::ranges::any_of(o->get_needs(), [&](const auto* x) { return !is_given(*x, given); })) return;
         std::erase_if(list, [&](const SettingArgument& a) { return a.name == name; });
-        for (const std::string& v : values) list.push_back({name, cat("--", name, "=", v), origin});
+        for (const std::string& v : values)
+            list.push_back({name, cat("--", name, "=", is_path(*o) ? at_home(v) : v), origin});
     };
     for (const bool of_command : {false, true})
         for (const Settings::Item& i : settings.items) {
@@ -169,7 +181,8 @@ Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings,
         for (const std::string& name : o->get_lnames()) {
             std::string upper = "NIBBLE_" + name;
             for (char& c : upper) c = c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
-            if (const char* value = std::getenv(upper.c_str())) add(name, {value}, upper, false);
+            if (const char* value = std::getenv(upper.c_str()); value && *value)
+                add(name, {value}, upper, false);
         }
     return list;
 }

@@ -27,6 +27,11 @@ struct Scratch {
     }
 };
 
+// A script in which "$0" is the program.
+inline ProcessResult shell(const std::string& script) {
+    return run_process({"/bin/sh", "-c", script, NIBBLE_BINARY});
+}
+
 // One clear line that names what is wrong, and the exit code.
 inline void check_refused(const ProcessResult& r, int code, std::string_view mentions) {
     INFO("stderr: " << r.err);

@@ -8,14 +8,6 @@
 using namespace nibble;
 using namespace nibble::cli_test;
 
-namespace {
-
-ProcessResult shell(const std::string& script) {
-    return run_process({"/bin/sh", "-c", script, NIBBLE_BINARY});
-}
-
-}  // namespace
-
 TEST_CASE("run: a pipe that stays silent is waited for, with a note; what comes late still counts") {
     const std::string args = "--raw -p Sum -n 0 --echo -q";
     const ProcessResult slow = shell("{ sleep 2.5; echo late; } | \"$0\" run " + args);
