@@ -49,6 +49,10 @@ struct CodeStream {
     static constexpr int halves = P::halves;
     static constexpr bool has_min = P::has_min, is_signed = P::codes.is_signed;
     static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
+    static constexpr int64_t blocks = P::span / 32;  // of a span
+    // Rows of activations that take so long over a block that the processor no longer looks ahead by itself.
+    static constexpr int prefetched_rows = 3;
+    static constexpr int64_t prefetch_bytes = 4096;
 
     const std::byte* group;
     I quads[8];
@@ -69,11 +73,20 @@ struct CodeStream {
         if constexpr (P::codes.table_scale != 1) v = v * set1(P::codes.table_scale);
         return v;
     }
+    const std::byte* span_of(int64_t block) const { return group + block / blocks * P::span_bytes; }
+    const std::byte* codes_of(int64_t block) const {
+        return span_of(block) + P::codes_at + block % blocks * P::block_bytes;
+    }
+    // Asks for what is read prefetch_bytes after this block; behind a group's end that is the next group.
+    void prefetch(int64_t block) const {
+        const std::byte* ahead = codes_of(block) + prefetch_bytes;
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < P::block_bytes; i += 64) __builtin_prefetch(ahead + i);
+    }
     [[gnu::always_inline]] void begin(int64_t block) {
-        constexpr int64_t blocks = P::span / 32;
-        const std::byte* span = group + block / blocks * P::span_bytes;
+        const std::byte* span = span_of(block);
         const int64_t in_span = block % blocks;
-        load_codes<P::codes.bits>(span + P::codes_at + in_span * P::block_bytes, quads);
+        load_codes<P::codes.bits>(codes_of(block), quads);
         const auto* factors = reinterpret_cast<const uint16_t*>(span);
 #pragma GCC unroll 2
         for (int h = 0; h < halves; ++h) {
@@ -102,6 +115,7 @@ struct CodePanel {
     static constexpr int halves = n_halves;
     static constexpr bool has_min = mins, is_signed = signed_codes;
     static constexpr int zero = zero_code;
+    static constexpr int prefetched_rows = 0;  // it is in the cache
     static constexpr int64_t vec = lanes * 4;
     static constexpr int64_t vector_bytes = vec * (8 + halves * (has_min ? 2 : 1));
     static constexpr int64_t block_bytes = V * vector_bytes;

@@ -17,7 +17,7 @@ constexpr int64_t tile_panel_bytes = 16 * 1024;
 // The products of R activation rows with consecutive blocks of a panel, as a source of int8_tile.
 template <class Panel, int R>
 struct TileProducts {
-    static constexpr int vectors = 1, halves = Panel::halves, zero = 0;
+    static constexpr int vectors = 1, halves = Panel::halves, zero = 0, prefetched_rows = 0;
     static constexpr bool has_min = Panel::has_min;
     static constexpr int64_t per_block = int64_t{halves} * R * lanes;
 
