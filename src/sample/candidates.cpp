@@ -66,7 +66,7 @@ Error bad_logits(std::string what) {
 Result<void> Candidates::begin(std::span<float> logits) {
     dense_ = logits;
     undo_.clear();
-    listed_ = false;
+    listed_ = open_ = undecided_ = false;
     n_sorted_ = 0;
     list_.clear();
     const size_t n_blocks = (logits.size() + block_size - 1) / block_size;
@@ -90,6 +90,21 @@ Result<void> Candidates::begin(std::span<float> logits) {
     if (best == -infinity)
         return bad_logits(cat("all ", logits.size(), " logits are -inf: there is nothing to pick"));
     return {};
+}
+
+void Candidates::begin_with_first(std::span<const Candidate> first) {
+    dense_ = {};
+    undo_.clear();
+    list_.assign(first.begin(), first.end());
+    n_sorted_ = list_.size();
+    listed_ = open_ = true;
+    undecided_ = best_known_ = false;
+    last_ = list_.back();
+}
+
+void Candidates::close(Candidate end) {
+    undecided_ |= open_ && precedes(last_, end);
+    open_ = false;
 }
 
 void Candidates::restore() {
@@ -122,6 +137,7 @@ float Candidates::best() const {
     } else {
         for (const Candidate& c : list_) best = std::max(best, c.logit);
     }
+    undecided_ |= open_ && best < last_.logit;
     best_ = best;
     best_known_ = true;
     return best;
@@ -149,12 +165,14 @@ void Candidates::each_weight(Visit visit) const {
 }
 
 uint64_t Candidates::total_weight() const {
+    need_rest();
     uint64_t total = 0;
     each_weight([&total](double, uint64_t weight) { total += weight; });
     return total;
 }
 
 uint64_t Candidates::weigh() {
+    need_rest();
     histogram_.clear();
     each_weight([this](double distance, uint64_t weight) { histogram_.add(distance, weight); });
     return histogram_.total();
@@ -195,6 +213,7 @@ void Candidates::list_blocks(float least) {
 }
 
 std::vector<Candidate>& Candidates::list() {
+    need_rest();
     if (!listed_) list_blocks(lowest);
     return list_;
 }
@@ -209,6 +228,7 @@ void Candidates::keep_at_least(double threshold) {
     auto least = static_cast<float>(threshold);
     if (least < threshold) least = std::nextafter(least, infinity);
     if (!listed_) return list_blocks(least);
+    close({std::numeric_limits<Token>::max(), least});
     std::erase_if(list_, [least](const Candidate& c) { return c.logit < least; });
     n_sorted_ = std::min(n_sorted_, list_.size());
 }
@@ -221,7 +241,7 @@ void Candidates::keep_through(Candidate last) {
 
 void Candidates::keep_top(size_t k) {
     k = std::max<size_t>(k, 1);
-    if (k >= size()) return;
+    if (k >= size()) return need_rest();
     if (!listed_) {
         // The k-th largest block maximum bounds the k-th largest logit from below: k blocks reach it.
         if (k <= block_best_.size()) {
@@ -234,12 +254,18 @@ void Candidates::keep_top(size_t k) {
             list_blocks(lowest);
         }
     }
-    sorted(k);
+    sort_first(k);
+    close(list_[std::min(k, list_.size()) - 1]);
     if (k < list_.size()) list_.resize(k);
 }
 
 std::span<const Candidate> Candidates::sorted(size_t n) {
     list();
+    sort_first(n);
+    return list_;
+}
+
+void Candidates::sort_first(size_t n) {
     n = std::min(n, list_.size());
     if (n > n_sorted_) {
         const auto from = list_.begin() + static_cast<std::ptrdiff_t>(n_sorted_);
@@ -248,11 +274,14 @@ std::span<const Candidate> Candidates::sorted(size_t n) {
         std::sort(from, to, precedes);
         n_sorted_ = n;
     }
-    return list_;
 }
 
 Candidate Candidates::first() {
-    if (listed_) return sorted(1)[0];
+    if (listed_) {
+        sort_first(1);
+        undecided_ |= open_ && precedes(last_, list_[0]);
+        return list_[0];
+    }
     const float top = best();
     size_t b = 0;
     while (block_best_[b] != top) ++b;

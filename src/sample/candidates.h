@@ -1,5 +1,6 @@
 // The working set of one sampling step: the tokens that are still in play and their logits.
-// Starts as a view of the whole vocabulary; becomes a short list as soon as a link of the chain selects.
+// Starts as a view of the whole vocabulary, or as its best tokens where the logits are far away; becomes a
+// short list as soon as a link of the chain selects.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +29,11 @@ inline bool precedes(const Candidate& a, const Candidate& b) {
 // block of 64, so that selections look at the few blocks that matter. "Listed": a vector of candidates in
 // ascending id, or in the order above after a selection by rank. A vocabulary of 150,000 is never sorted.
 //
+// Begun with the best tokens only, the list is "open": the tokens that are not listed follow the last one.
+// A selection that needs none of them closes it. What would need them (sums over all candidates, a selection
+// that reaches the end of the list) makes the step undecided: it goes on with what is listed, but its result
+// means nothing.
+//
 // Invariants after begin(): no NaN, no +inf, at least one finite logit. -inf means "cannot be picked".
 // Links keep it so: set() clamps, and no selection removes the best candidate.
 class Candidates {
@@ -35,6 +41,9 @@ class Candidates {
     // Borrows the logits until the next begin(). An Error names the token whose logit is NaN or +inf, or says
     // that every logit is -inf.
     Result<void> begin(std::span<float> logits);
+    // Begins with the first tokens in order, at least one, none of them at -inf; copied.
+    void begin_with_first(std::span<const Candidate> first);
+    bool undecided() const { return undecided_; }
     void restore();  // puts back what edits have changed in the caller's logits
 
     bool listed() const { return listed_; }
@@ -42,8 +51,9 @@ class Candidates {
     float best() const;             // the largest logit; O(1) when sorted or dense
     uint64_t total_weight() const;  // sum of weight_of(logit - best()) over all candidates
 
-    // Replaces logits of some tokens: logit = edit(logit, value) for each (token, value) of the map. Tokens
-    // that are not candidates are ignored. Map: any associative container keyed by Token.
+    // Replaces logits of some tokens: logit = edit(logit, value) for each (token, value) of the map, edit
+    // never falling as the logit grows. Tokens that are not candidates are ignored. Map: any associative
+    // container keyed by Token.
     template <class Map, class Edit>
     void edit(const Map& values, Edit edit) {
         if (!listed_) {
@@ -53,6 +63,9 @@ class Candidates {
             }
             return;
         }
+        // What is not listed must stay behind the last token of an open list.
+        for (auto it = values.begin(); open_ && !undecided_ && it != values.end(); ++it)
+            undecided_ = !(clamped(edit(last_.logit, it->second)) < last_.logit);
         for (Candidate& c : list_) {
             if (const auto it = values.find(c.id); it != values.end())
                 c.logit = clamped(edit(c.logit, it->second));
@@ -94,11 +107,18 @@ class Candidates {
     void each_weight(Visit visit) const;
     void set_dense(Token token, double logit);
     void list_blocks(float least);
+    void sort_first(size_t n);
+    void need_rest() const { undecided_ |= open_; }
+    // A selection that keeps what precedes `end`, and perhaps `end`.
+    void close(Candidate end);
 
     std::span<float> dense_;
     std::vector<float> block_best_;
     std::vector<Undo> undo_;
     bool listed_ = false;
+    bool open_ = false;  // tokens that are not listed may be candidates: they follow last_
+    mutable bool undecided_ = false;
+    Candidate last_;
     std::vector<Candidate> list_;
     size_t n_sorted_ = 0;  // list_[0, n_sorted_) is in order and precedes the rest
     mutable float best_ = 0;

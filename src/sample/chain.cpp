@@ -57,8 +57,13 @@ Result<void> Chain::run(std::span<float> logits, const Rng& rng) {
                      cat(logits.size(), " values for a vocabulary of ", n_vocab_), ""};
     }
     NIBBLE_TRY(candidates_.begin(logits));
+    return run_links(rng);
+}
+
+Result<void> Chain::run_links(const Rng& rng) {
     for (const Active& active : links_) {
         active.sampler->apply(candidates_, {history_, rng});
+        if (candidates_.undecided()) return {};
         if (candidates_.best() > -std::numeric_limits<float>::infinity()) continue;
         candidates_.restore();
         return Error{ErrorCode::invalid_argument, std::string(active.link->name),
@@ -95,6 +100,17 @@ Result<Token> Chain::pick(std::span<float> logits, Rng& rng, TokenFilter* filter
     }
     rng.next_step();
     return token;
+}
+
+Result<std::optional<Token>> Chain::pick(std::span<const Candidate> first, Rng& rng, TokenFilter* filter) {
+    if (first.empty()) return std::optional<Token>();
+    candidates_.begin_with_first(first);
+    NIBBLE_TRY(run_links(rng));
+    if (candidates_.undecided()) return std::optional<Token>();
+    const Token token = draw(rng.bits(RngLane::pick));
+    if (candidates_.undecided() || (filter && !filter->allows(token))) return std::optional<Token>();
+    rng.next_step();
+    return std::optional(token);
 }
 
 Result<std::vector<TokenProbability>> Chain::probabilities(std::span<float> logits, const Rng& rng, size_t n,

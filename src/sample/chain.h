@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,6 +49,13 @@ class Chain {
     // Errors: a NaN or +inf logit (names the token); every token excluded; an unsatisfiable filter.
     Result<Token> pick(std::span<float> logits, Rng& rng, TokenFilter* filter = nullptr);
 
+    // The same from the best tokens alone, in order (see Candidates::begin_with_first), for logits that are
+    // far away: the token that pick() would find among all, or nothing where these do not tell. Then nothing
+    // has changed, and pick() has to have all logits. They tell for greedy decoding, and where the first link
+    // that truncates is top-k or min-p and keeps fewer; a constraint must allow the token.
+    Result<std::optional<Token>> pick(std::span<const Candidate> first, Rng& rng,
+                                      TokenFilter* filter = nullptr);
+
     // The distribution that pick() would draw from: the n most likely tokens in order, summing to 1 if n
     // covers all candidates. At temperature 0 one token with probability 1.
     Result<std::vector<TokenProbability>> probabilities(std::span<float> logits, const Rng& rng, size_t n,
@@ -71,6 +79,7 @@ class Chain {
   private:
     Chain() = default;
     Result<void> run(std::span<float> logits, const Rng& rng);
+    Result<void> run_links(const Rng& rng);
     Result<std::span<float>> masked(std::span<const float> logits, TokenFilter& filter);
     Token draw(uint64_t random);
 

@@ -352,3 +352,95 @@ TEST_CASE("time of a pick from a vocabulary of 151,936") {
     time("mirostat", with({{"mirostat", "2"}}));
     time("typical alone", with({{"typical_p", "0.95"}}));
 }
+
+namespace {
+
+// The first n tokens in order, as a device hands them over.
+std::vector<Candidate> first_tokens(const std::vector<float>& logits, size_t n) {
+    std::vector<Candidate> list;
+    for (size_t i = 0; i < logits.size(); ++i)
+        if (logits[i] > -INFINITY) list.push_back({static_cast<Token>(i), logits[i]});
+    std::ranges::sort(list, precedes);
+    list.resize(std::min(n, list.size()));
+    return list;
+}
+
+struct Decided {
+    int steps = 0, decided = 0;
+};
+
+// Two chains side by side for some steps: one sees all logits, the other the best 64 and all of them only
+// where these do not tell.
+Decided decided_by_the_best(const SamplerParams& params, TokenFilter* filter = nullptr) {
+    constexpr size_t n_vocab = 5000;
+    auto whole = Chain::create(params, n_vocab), partly = Chain::create(params, n_vocab);
+    REQUIRE(whole.ok());
+    REQUIRE(partly.ok());
+    Rng rng(7), other(7);
+    Decided result;
+    for (uint64_t step = 0; step < 60; ++step) {
+        std::vector<float> logits = random_logits(n_vocab, step % 20);
+        if (step % 3 == 0)  // ties, also across the end of the list
+            for (float& l : logits) l = std::round(l);
+        const Token expected = pick(*whole, logits, rng, filter);
+        const auto list = first_tokens(logits, 64);
+        const auto token = partly->pick(list, other, filter);
+        REQUIRE(token.ok());
+        ++result.steps;
+        if (*token) ++result.decided;
+        REQUIRE((*token ? **token : pick(*partly, logits, other, filter)) == expected);
+        whole->accept(expected);
+        partly->accept(expected);
+    }
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("the best tokens alone give the same picks, or say that they do not tell") {
+    const auto always = [](std::vector<std::pair<std::string_view, std::string_view>> settings) {
+        const Decided d = decided_by_the_best(with(std::move(settings)));
+        return d.decided == d.steps;
+    };
+    const auto never = [](std::vector<std::pair<std::string_view, std::string_view>> settings) {
+        return decided_by_the_best(with(std::move(settings))).decided == 0;
+    };
+    CHECK(always({{"temperature", "0"}}));
+    CHECK(always({{"top_k", "40"}}));
+    CHECK(always({{"top_k", "40"}, {"top_p", "0.95"}, {"min_p", "0.05"}, {"temperature", "0.8"}}));
+    CHECK(always({{"top_k", "20"}, {"repeat_penalty", "1.3"}, {"repeat_last_n", "-1"}}));
+    CHECK(always(
+        {{"top_k", "20"}, {"xtc_probability", "0.5"}, {"typical_p", "0.9"}, {"dynatemp_range", "0.5"}}));
+    CHECK(always({{"temperature", "0"}, {"frequency_penalty", "0.7"}, {"presence_penalty", "0.2"}}));
+    CHECK(always({{"top_k", "8"}, {"dry_multiplier", "0.8"}, {"dry_allowed_length", "1"}}));
+    CHECK(always({{"min_p", "0.2"}}));
+    CHECK(never({{"top_k", "64"}}));
+    CHECK(never({{"top_p", "0.9"}}));
+    CHECK(never({{"temperature", "0.7"}}));
+    CHECK(never({{"top_n_sigma", "1"}}));
+    CHECK(never({{"mirostat", "2"}}));
+    CHECK(never({{"samplers", "temperature,top_k"}, {"temperature", "0.7"}, {"top_k", "40"}}));
+
+    // Edits that could bring a token forward that is not listed.
+    CHECK(never({{"top_k", "10"}, {"logit_bias", "17:2"}}));
+    CHECK(always({{"top_k", "10"}, {"logit_bias", "17:-2,19:-inf"}}));
+    const Decided raised = decided_by_the_best(with({{"temperature", "0"}, {"repeat_penalty", "0.5"}}));
+    CHECK(raised.decided == 1);  // only while there is nothing to repeat
+    // Edits that push nearly everything listed behind the end of the list.
+    std::string bans;
+    for (const Candidate& c : first_tokens(random_logits(5000, 1), 60))
+        bans += std::to_string(c.id) + ":-50,";
+    bans.pop_back();
+    const Decided few = decided_by_the_best(with({{"top_k", "10"}, {"logit_bias", bans}}));
+    CHECK(few.decided > 0);
+    CHECK(few.decided < few.steps);
+}
+
+TEST_CASE("a constraint leaves a pick among the best tokens undecided, not wrong") {
+    std::vector<Token> even;
+    for (Token t = 0; t < 5000; t += 2) even.push_back(t);
+    Allow filter(even);
+    const Decided d = decided_by_the_best(with({{"top_k", "10"}}), &filter);
+    CHECK(d.decided > 10);
+    CHECK(d.decided < d.steps);
+}
