@@ -58,6 +58,8 @@ Implementation implementation(Op op) {
             return {cuda::run_moe_matmul, cuda::moe_matmul_scratch};
         case Op::moe_sum:
             return {cuda::run_moe_sum, nullptr};
+        case Op::shortlist:
+            return {cuda::run_shortlist, cuda::shortlist_scratch};
         case Op::count_:
             break;
     }
@@ -242,6 +244,8 @@ bool CudaBackend::supports(const OpDef& op, const OpArgs& a) const {
             return cache_type(a.in[5].type) && cache_type(a.in[6].type);
         case Op::moe_route:
             return cuda::moe_route_supported(a);
+        case Op::shortlist:
+            return cuda::shortlist_supported(a);
         default:
             return op.id < static_cast<uint16_t>(Op::count_) && implementation(op_of(op)).run;
     }

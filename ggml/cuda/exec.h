@@ -41,6 +41,10 @@ void run_moe_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t moe_matmul_scratch(const Exec&, const OpArgs& shapes);
 void run_moe_sum(const Exec&, const OpArgs&, std::span<std::byte>);
 
+bool shortlist_supported(const OpArgs& shapes);
+void run_shortlist(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+size_t shortlist_scratch(const Exec&, const OpArgs& shapes);
+
 bool attention_supported(const AttentionParams& p, Type k_type, Type v_type);
 void run_attention(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t attention_scratch(const Exec&, const OpArgs& shapes);

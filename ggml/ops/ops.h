@@ -25,13 +25,14 @@ enum class Op : uint16_t {
     moe_sum,
     splice_heads,
     scale_by_position,
+    shortlist,
     count_,
 };
 
 // The definitions, one per file; all_ops() is in the order of the enum.
 extern const OpDef embed_op, norm_op, matmul_op, rope_table_op, rope_store_op, attention_op, glu_op,
     activate_op, add_op, take_rows_op, copy_pages_op, moe_route_op, moe_matmul_op, moe_sum_op,
-    splice_heads_op, scale_by_position_op;
+    splice_heads_op, scale_by_position_op, shortlist_op;
 std::span<const OpDef* const> all_ops();
 
 // ---- embed: out[t] = table[ids[t]] * scale -------------------------------------------------------------
@@ -168,10 +169,9 @@ Ref scale_by_position(Builder& b, Ref x, Ref positions, PositionScaleParams p);
 // ---- take_rows: out[i] = x[rows[i]]; rows i32 [outputs x 1], x f32 ----------------------------------------
 Ref take_rows(Builder& b, Ref x, Ref rows);
 
-// ---- copy_pages: copy-on-write inside a cache
-// --------------------------------------------------------------- pairs i32 [sequences x 2] (from, to); cache
-// as in attention, in place; `page_rows` cache rows per page. Returns nothing; order of pairs is not defined
-// and they must not overlap.
+// ---- copy_pages: copy-on-write inside a cache ------------------------------------------------------------
+// pairs i32 [sequences x 2] (from, to); cache as in attention, in place; `page_rows` cache rows per page.
+// Returns nothing; order of pairs is not defined and they must not overlap.
 struct CopyPagesParams {
     int32_t page_rows = 0;
 };
@@ -229,5 +229,17 @@ struct SpliceParams {
     int32_t a_count = 0;
 };
 Ref splice_heads(Builder& b, Ref x, SpliceParams p, Ref behind = {});
+
+// ---- shortlist: the largest values of each row and where they are -----------------------------------------
+// x f32 [rows x N], N <= max_shortlist_columns -> f32 [rows x 2 count]: first the `count` largest values,
+// falling, among equals the lower column first; then their columns (exact in f32). Values of -inf are not
+// listed; where fewer are left, 0 and column -1 follow. The first value is NaN where there is no list: x
+// has a NaN or +inf, or, at a backend's choice, so many equal values at the list's end that it would not
+// order them.
+inline constexpr int64_t max_shortlist_columns = 1 << 24;
+struct ShortlistParams {
+    int32_t count = 1;
+};
+Ref shortlist(Builder& b, Ref x, ShortlistParams p);
 
 }  // namespace nibble

@@ -1,0 +1,148 @@
+// shortlist: the largest values of each row in order, without sorting the row.
+// First the largest value of every run of columns, over the whole GPU. Then one block per row: as many runs
+// as values are wanted reach the threshold it finds, so no value below it can be among them; the few that are
+// not below are collected and ranked by counting. Their order depends on values and columns alone.
+#include "ggml/cuda/exec.h"
+#include "ggml/cuda/view.h"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int most_found = 2048;  // values that are ranked; there are hardly more than are wanted
+constexpr int64_t fewest_runs = 1024;
+constexpr int32_t list_threads = 512;
+constexpr int precision = 24;  // leading bits of the threshold: fewer would collect more values
+constexpr int64_t most_wanted = fewest_runs / 2;
+
+// Columns of a run: a power of two that leaves at least fewest_runs and less than twice as many, or 1.
+int64_t run_columns(int64_t cols) {
+    int64_t run = 1;
+    while (cols / (2 * run) >= fewest_runs) run *= 2;
+    return run;
+}
+
+// Grows with the value; equal for both zeros.
+__device__ uint32_t order_key(float v) {
+    const uint32_t b = float_bits(v + 0.0f);
+    return b >> 31 ? ~b : b | 0x80000000u;
+}
+__device__ float value_of(uint32_t key) { return bits_float(key >> 31 ? key & 0x7fffffffu : ~key); }
+
+// The larger one; a NaN is larger than any number.
+__device__ float larger(float a, float b) { return b > a || b != b ? b : a; }
+
+// A warp takes one run, or as many as it has lanes for.
+__global__ void run_maxima_kernel(View x, float* maxima, int run, int n_runs) {
+    const int lanes = run < 32 ? run : 32, span = run < 32 ? 32 : run;
+    const int first = (block_y() * (block_threads() / 32) + warp_index()) * span + lane();
+    float most = -INFINITY;
+    for (int i = 0; i < span; i += 32)
+        if (first + i < x.cols) most = larger(most, x.row(block_x())[first + i]);
+    for (int m = lanes / 2; m > 0; m /= 2) most = larger(most, shuffle_xor(most, m));
+    if (lane() % lanes == 0 && first < x.cols) maxima[block_x() * n_runs + first / run] = most;
+}
+
+struct Lists {
+    uint64_t* found;  // most_found of them: key, then the complement of the column
+    uint32_t* keys;   // of the runs
+    float* partial;   // of block sums
+    int* n_found;
+};
+
+__host__ __device__ constexpr size_t lists_bytes(int64_t n_runs) {
+    return most_found * sizeof(uint64_t) + static_cast<size_t>(n_runs) * sizeof(uint32_t) +
+           (list_threads / 32 + 1) * sizeof(float);
+}
+
+__device__ Lists lists_in(std::byte* memory, int n_runs) {
+    Lists l;
+    l.found = reinterpret_cast<uint64_t*>(memory);
+    l.keys = reinterpret_cast<uint32_t*>(l.found + most_found);
+    l.partial = reinterpret_cast<float*>(l.keys + n_runs);
+    l.n_found = reinterpret_cast<int*>(l.partial + list_threads / 32);
+    return l;
+}
+
+// The largest threshold of `precision` bits that at least `count` runs reach; 0 if there are not so many.
+__device__ uint32_t reached_by(const Lists& l, int n_runs, int count) {
+    uint32_t threshold = 0;
+    for (int bit = 31; bit > 31 - precision; --bit) {
+        const uint32_t trial = threshold | 1u << bit;
+        float n = 0;
+        for (int i = thread_index(); i < n_runs; i += block_threads())
+            if (l.keys[i] >= trial) n += 1;
+        if (block_sum(n, l.partial) >= static_cast<float>(count)) threshold = trial;
+    }
+    return threshold;
+}
+
+__global__ void shortlist_kernel(View x, const float* maxima, int run, int n_runs, View out, int count) {
+    const Lists l = lists_in(shared_memory(), n_runs);
+    const int64_t r = block_x();
+    if (thread_index() == 0) *l.n_found = 0;
+    float bad = 0;
+    for (int i = thread_index(); i < n_runs; i += block_threads()) {
+        const float most = maxima[r * n_runs + i];
+        if (most != most || most == INFINITY) bad = 1;
+        l.keys[i] = order_key(most);
+    }
+    bad = block_max(bad, l.partial);
+    uint32_t threshold = reached_by(l, n_runs, count);
+    const uint32_t finite = order_key(-INFINITY) + 1;
+    if (threshold < finite) threshold = finite;
+
+    for (int b = warp_index(); b < n_runs; b += block_threads() / 32) {
+        if (l.keys[b] < threshold) continue;
+        const int last = (b + 1) * run < x.cols ? (b + 1) * run : x.cols;
+        for (int c = b * run + lane(); c < last; c += 32) {
+            const uint32_t key = order_key(x.row(r)[c]);
+            if (key < threshold) continue;
+            const int at = atomic_add(l.n_found, 1);
+            if (at < most_found) l.found[at] = static_cast<uint64_t>(key) << 32 | ~static_cast<uint32_t>(c);
+        }
+    }
+    sync_block();
+
+    const bool none = bad > 0 || *l.n_found > most_found;
+    const int n = none ? 0 : *l.n_found;
+    float* const values = out.row(r);
+    float* const columns = values + count;
+    for (int i = thread_index(); i < n; i += block_threads()) {
+        const uint64_t mine = l.found[i];
+        int rank = 0;
+        for (int j = 0; j < n; ++j) rank += l.found[j] > mine;
+        if (rank >= count) continue;
+        values[rank] = value_of(static_cast<uint32_t>(mine >> 32));
+        columns[rank] = static_cast<float>(~static_cast<uint32_t>(mine));
+    }
+    for (int i = n + thread_index(); i < count; i += block_threads()) {
+        values[i] = none ? bits_float(0x7fc00000u) : 0;
+        columns[i] = -1;
+    }
+}
+
+int64_t runs_of(int64_t cols) { return blocks_for(cols, run_columns(cols)); }
+
+}  // namespace
+
+bool shortlist_supported(const OpArgs& a) { return a.params->as<ShortlistParams>().count <= most_wanted; }
+
+size_t shortlist_scratch(const Exec&, const OpArgs& a) {
+    return static_cast<size_t>(a.in[0].rows * runs_of(a.in[0].cols)) * sizeof(float);
+}
+
+void run_shortlist(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
+    const Tensor &x = a.in[0], &out = a.out[0];
+    const int64_t run = run_columns(x.cols), n_runs = runs_of(x.cols);
+    auto* const maxima = reinterpret_cast<float*>(scratch.data());
+    constexpr int threads = 256;
+    const int64_t warps = blocks_for(x.cols, run < 32 ? 32 : run);
+    const Dims over_runs{x.rows, static_cast<int32_t>(blocks_for(warps, threads / 32)), 1, threads};
+    launch(run_maxima_kernel, over_runs, *e.stream, x, maxima, static_cast<int>(run),
+           static_cast<int>(n_runs));
+    launch(shortlist_kernel, Dims{x.rows, 1, 1, list_threads, lists_bytes(n_runs)}, *e.stream, x,
+           static_cast<const float*>(maxima), static_cast<int>(run), static_cast<int>(n_runs), out,
+           a.params->as<ShortlistParams>().count);
+}
+
+}  // namespace nibble::cuda
