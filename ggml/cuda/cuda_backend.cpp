@@ -117,8 +117,9 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaOptions& opti
             "use --device cpu"};
     cuda::Stream stream = NIBBLE_TRY(cuda::Stream::create(options.device));
     cuda::Stream copies = NIBBLE_TRY(cuda::Stream::create(options.device));
+    cuda::SmallCopies small = NIBBLE_TRY(cuda::SmallCopies::create());
     std::unique_ptr<CudaBackend> backend(
-        new CudaBackend(options, card, std::move(stream), std::move(copies)));
+        new CudaBackend(options, card, std::move(stream), std::move(copies), std::move(small)));
     constexpr size_t bytes = cuda::attention_counters * sizeof(int);
     backend->counters_ =
         std::reinterpret_pointer_cast<int>(NIBBLE_TRY(cuda::allocate(options.device, bytes, "counters")));
@@ -227,11 +228,13 @@ Result<PlacedWeight> CudaBackend::place(const Tensor& host, WeightUse use) {
 }
 
 Result<void> CudaBackend::upload(std::byte* device_dst, std::span<const std::byte> host_src) {
+    if (small_copies_.takes(host_src.size())) return small_copies_.upload(stream_, device_dst, host_src);
     stream_.to_device(device_dst, host_src);
     return stream_.synchronize();
 }
 
 Result<void> CudaBackend::download(std::span<std::byte> host_dst, const std::byte* device_src) {
+    if (small_copies_.takes(host_dst.size())) return small_copies_.download(stream_, host_dst, device_src);
     stream_.to_host(host_dst, device_src);
     return stream_.synchronize();
 }
@@ -303,12 +306,12 @@ Result<void> CudaBackend::run(std::span<BoundInstr> instrs, Observer* observer) 
         for (BoundInstr& b : instrs) NIBBLE_TRY(observed(b, *observer));
         return {};
     }
-    if (!options_.graphs || instrs.empty()) {
-        NIBBLE_TRY(launch_all(instrs));
-        return stream_.synchronize();
-    }
+    if (!options_.graphs || instrs.empty()) return launch_all(instrs);
     const uint64_t step = fingerprint(instrs);
-    if (graphs_.size() >= most_graphs && !graphs_.contains(step)) graphs_.clear();
+    if (graphs_.size() >= most_graphs && !graphs_.contains(step)) {
+        NIBBLE_TRY(stream_.synchronize());  // one of them may be running
+        graphs_.clear();
+    }
     Recorded& recorded = graphs_[step];
     if (recorded.graph) {
         recorded.graph->launch(stream_);
@@ -326,7 +329,7 @@ Result<void> CudaBackend::run(std::span<BoundInstr> instrs, Observer* observer) 
         recorded.graph->launch(stream_);
         ++graph_launches_;
     }
-    return stream_.synchronize();
+    return {};
 }
 
 }  // namespace nibble

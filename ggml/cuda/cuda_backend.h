@@ -9,6 +9,7 @@
 
 #include "ggml/base/thread_pool.h"
 #include "ggml/cuda/runtime.h"
+#include "ggml/cuda/small_copies.h"
 #include "ggml/program/backend.h"
 
 namespace nibble {
@@ -37,7 +38,8 @@ class CudaBackend final : public Backend {
     Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) override;
     bool supports(const OpDef& op, const OpArgs& shapes) const override;
     size_t scratch_bytes(const OpDef& op, const OpArgs& shapes) const override;
-    // An observer sees copies of activations and vectors in host memory; weights and caches have no address.
+    // Waits for nothing: download() does. An observer sees copies of activations and vectors in host memory;
+    // weights and caches have no address.
     Result<void> run(std::span<BoundInstr> instrs, Observer* observer) override;
 
     const cuda::Card& card() const { return card_; }
@@ -51,11 +53,13 @@ class CudaBackend final : public Backend {
         std::unique_ptr<cuda::Graph> graph;
     };
 
-    CudaBackend(const CudaOptions& options, cuda::Card card, cuda::Stream stream, cuda::Stream copies)
+    CudaBackend(const CudaOptions& options, cuda::Card card, cuda::Stream stream, cuda::Stream copies,
+                cuda::SmallCopies small_copies)
         : options_(options),
           card_(std::move(card)),
           stream_(std::move(stream)),
           copies_(std::move(copies)),
+          small_copies_(std::move(small_copies)),
           pool_(std::make_unique<ThreadPool>(options.threads)) {}
 
     Result<void> launch_all(std::span<BoundInstr> instrs);
@@ -66,6 +70,7 @@ class CudaBackend final : public Backend {
     CudaOptions options_;
     cuda::Card card_;
     cuda::Stream stream_, copies_;
+    cuda::SmallCopies small_copies_;
     std::shared_ptr<int> counters_;  // of the device, see Exec
     std::unique_ptr<ThreadPool> pool_;
     std::map<uint64_t, Recorded> graphs_;

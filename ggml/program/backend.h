@@ -75,7 +75,9 @@ class Backend {
     // How attention wants a cache of keys: rows, or Layout::key_tiles where the type and the page size allow
     // it.
     virtual Layout key_layout(Type, int64_t /*page_size*/) const { return Layout::rows; }
+    // What runs later sees the bytes; `host_src` may change when this returns.
     virtual Result<void> upload(std::byte* device_dst, std::span<const std::byte> host_src) = 0;
+    // Waits for what ran before, and reports what went wrong there.
     virtual Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) = 0;
 
     // Whether there is a kernel for this instruction; if not, compile() records its expansion instead.
@@ -83,7 +85,8 @@ class Backend {
     virtual bool supports(const OpDef& op, const OpArgs& shapes) const = 0;
     // Scratch the instruction needs at its largest size; it is planned into the arena.
     virtual size_t scratch_bytes(const OpDef& op, const OpArgs& shapes) const = 0;
-    // Runs the instructions in order and returns when their results may be read.
+    // Runs the instructions in order. Results in host memory may then be read; those in a device's own are
+    // what download() will fetch.
     virtual Result<void> run(std::span<BoundInstr> instrs, Observer* observer) = 0;
 };
 

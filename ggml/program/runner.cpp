@@ -117,6 +117,11 @@ std::span<std::byte> Runner::input_bytes(std::string_view name) {
     return {};
 }
 
+bool Runner::has_output(std::string_view name) const {
+    return std::ranges::any_of(
+        program_->values, [name](const Value& v) { return v.kind == ValueKind::output && v.name == name; });
+}
+
 Result<std::span<float>> Runner::output(std::string_view name) {
     for (const Value& v : program_->values) {
         if (v.kind != ValueKind::output || v.name != name) continue;

@@ -60,7 +60,9 @@ class Runner {
 
     Result<void> run(const StepShape& shape, Observer* observer = nullptr);
 
-    // The f32 rows of an output after run(); valid until the next run(), the caller may write to them.
+    bool has_output(std::string_view name) const;
+    // The f32 rows of an output after run(); valid until the next run() or, on a device with memory of its
+    // own, the next output(); the caller may write to them.
     Result<std::span<float>> output(std::string_view name);
 
     const Program& program() const { return *program_; }

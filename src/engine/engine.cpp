@@ -256,13 +256,11 @@ Result<StepReport> Engine::step() {
         if (rows[i]) NIBBLE_TRY(e.add_rows(batch, *e.sequences[i], rows[i]));
 
     NanCheck nan_check;
-    const std::span<float> logits =
-        NIBBLE_TRY(e.runner.run(batch, e.config.check_nan ? &nan_check : nullptr));
+    NIBBLE_TRY(e.runner.step(batch, e.config.check_nan ? &nan_check : nullptr));
     if (!nan_check.finding().empty())
         return Error{ErrorCode::internal, "--check-nan", nan_check.finding(),
                      "the weights or a kernel are broken"};
 
-    const auto n_vocab = static_cast<size_t>(spec().n_vocab);
     size_t out = 0;
     std::vector<State::Row> choices;
     for (size_t i = 0; i < n_running; ++i) {
@@ -280,9 +278,9 @@ Result<StepReport> Engine::step() {
             ++out;
             continue;
         }
-        const std::span<float> row = logits.subspan(out++ * n_vocab, n_vocab);
+        const size_t row = out++;
         if (s.choice)
-            choices.push_back({&s, row});
+            choices.push_back({&s, NIBBLE_TRY(e.logits_of(row))});
         else
             report.events.push_back(NIBBLE_TRY(e.sample(s, row)));
     }

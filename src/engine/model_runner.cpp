@@ -251,9 +251,7 @@ Result<void> ModelRunner::copy_pages(const Batch& batch) {
     return {};
 }
 
-Result<std::span<float>> ModelRunner::run(const Batch& batch, Observer* observer) {
-    NIBBLE_TRY(check(batch));
-    NIBBLE_TRY(copy_pages(batch));
+void ModelRunner::fill_inputs(const Batch& batch) {
     const auto fill = [&](std::string_view name, std::span<const int32_t> values) {
         std::ranges::copy(values, runner_->input(name).begin());
     };
@@ -276,11 +274,49 @@ Result<std::span<float>> ModelRunner::run(const Batch& batch, Observer* observer
             std::fill(std::copy(pages.begin(), pages.end(), row.begin()), row.end(), -1);
         }
     }
+}
+
+Result<void> ModelRunner::step(const Batch& batch, Observer* observer) {
+    NIBBLE_TRY(check(batch));
+    NIBBLE_TRY(copy_pages(batch));
+    fill_inputs(batch);
+    logits_ = {};
     const StepShape shape{static_cast<int64_t>(batch.tokens.size()),
                           static_cast<int64_t>(batch.out_rows.size()),
                           static_cast<int64_t>(batch.sequences.size())};
     NIBBLE_TRY(runner_->run(shape, observer));
-    return runner_->output(io::logits);
+    return fetch_first_tokens(batch.out_rows.size());
+}
+
+Result<void> ModelRunner::fetch_first_tokens(size_t rows) {
+    first_tokens_.clear();
+    if (rows == 0 || !runner_->has_output(io::shortlist)) return {};
+    const std::span<float> lists = NIBBLE_TRY(runner_->output(io::shortlist));
+    constexpr auto count = static_cast<size_t>(shortlist_tokens);
+    for (size_t r = 0; r < rows; ++r) {
+        const auto values = lists.subspan(r * 2 * count, count),
+                   ids = lists.subspan((2 * r + 1) * count, count);
+        auto& list = first_tokens_.emplace_back();
+        if (values[0] != values[0]) continue;
+        for (size_t i = 0; i < count && ids[i] >= 0; ++i)
+            list.push_back({static_cast<Token>(ids[i]), values[i]});
+    }
+    return {};
+}
+
+std::span<const Candidate> ModelRunner::first_tokens(size_t row) const {
+    return row < first_tokens_.size() ? std::span<const Candidate>(first_tokens_[row])
+                                      : std::span<const Candidate>();
+}
+
+Result<std::span<float>> ModelRunner::logits() {
+    if (logits_.empty()) logits_ = NIBBLE_TRY(runner_->output(io::logits));
+    return logits_;
+}
+
+Result<std::span<float>> ModelRunner::run(const Batch& batch, Observer* observer) {
+    NIBBLE_TRY(step(batch, observer));
+    return logits();
 }
 
 size_t ModelRunner::allocated_bytes() const {

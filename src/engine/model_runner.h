@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/model/forward.h"
+#include "src/sample/candidates.h"
 
 namespace nibble {
 
@@ -68,6 +69,13 @@ class ModelRunner {
     // Token ids, positions and page tables are checked: an id outside the vocabulary is an Error.
     Result<std::span<float>> run(const Batch& batch, Observer* observer = nullptr);
 
+    // The same in parts, for who can do without the logits: they may have to come from a device.
+    Result<void> step(const Batch& batch, Observer* observer = nullptr);
+    Result<std::span<float>> logits();  // of the last step; the same memory for every call
+    // The first tokens of an output row of the last step, in order, as Candidates::begin_with_first takes
+    // them; none where the logits are at hand anyway, or are not fit for a list.
+    std::span<const Candidate> first_tokens(size_t row) const;
+
     const ModelSpec& spec() const { return model_->spec; }
     const OpenedModel& model() const { return *model_; }
     const RunnerConfig& config() const { return config_; }  // with the defaults filled in
@@ -96,6 +104,8 @@ class ModelRunner {
     Result<void> allocate_cache(std::span<Backend* const> backends);
     Result<void> make_copy_runners(std::span<Backend* const> backends);
     Result<void> check(const Batch& batch) const;
+    void fill_inputs(const Batch& batch);
+    Result<void> fetch_first_tokens(size_t rows);
     Result<void> copy_pages(const Batch& batch);
     struct PagePart {
         Backend* backend = nullptr;
@@ -116,7 +126,9 @@ class ModelRunner {
     int32_t n_pages_ = 0;
     BatchShape limits_;
     std::unique_ptr<Runner> runner_;
-    std::vector<Runner> copy_runners_;  // one per KV group
+    std::vector<Runner> copy_runners_;                  // one per KV group
+    std::span<float> logits_;                           // of the last step, once asked for
+    std::vector<std::vector<Candidate>> first_tokens_;  // by output row
 };
 
 }  // namespace nibble

@@ -59,10 +59,35 @@ Result<std::optional<Token>> Engine::State::pick(Sequence& s, std::span<float> l
     return std::optional(*token);
 }
 
+// The same from a row's best tokens; nothing where they do not tell.
+Result<std::optional<Token>> Engine::State::pick(Sequence& s, std::span<const Candidate> first) {
+    std::vector<Candidate> known(first.begin(), first.end());
+    std::erase_if(known,
+                  [this](const Candidate& c) { return static_cast<size_t>(c.id) >= tokenizer.n_vocab(); });
+    if (!s.matcher) return s.chain.pick(known, s.rng);
+    MatcherFilter filter(*s.matcher);
+    const std::optional<Token> token = NIBBLE_TRY(s.chain.pick(known, s.rng, &filter));
+    if (token) NIBBLE_TRY(s.matcher->accept(*token));
+    return token;
+}
+
 // A vocabulary padded beyond the tokenizer: ids without text must never be drawn.
 void Engine::State::forbid_padding(std::span<float> logits) const {
     std::fill(logits.begin() + static_cast<int64_t>(tokenizer.n_vocab()), logits.end(),
               -std::numeric_limits<float>::infinity());
+}
+
+Result<std::span<float>> Engine::State::logits_of(size_t row) {
+    const auto n_vocab = static_cast<size_t>(runner.spec().n_vocab);
+    return NIBBLE_TRY(runner.logits()).subspan(row * n_vocab, n_vocab);
+}
+
+// All logits are fetched from a device only where its list of the best does not tell.
+Result<Event> Engine::State::sample(Sequence& s, size_t row) {
+    const auto first = runner.first_tokens(row);
+    if (!first.empty() && s.request->logprobs < 0)
+        if (const auto token = NIBBLE_TRY(pick(s, first))) return append(s, *token);
+    return sample(s, NIBBLE_TRY(logits_of(row)));
 }
 
 Result<Event> Engine::State::sample(Sequence& s, std::span<float> logits) {

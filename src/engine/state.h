@@ -26,8 +26,11 @@ struct Engine::State {
     void adopt_prefix(Sequence& s);  // of its prompt
     size_t pages_for(size_t n_tokens) const;
     Result<void> add_rows(Batch& batch, Sequence& s, int32_t count);
+    Result<Event> sample(Sequence& s, size_t row);  // of the last step's outputs
     Result<Event> sample(Sequence& s, std::span<float> logits);
+    Result<std::span<float>> logits_of(size_t row);
     Result<std::optional<Token>> pick(Sequence& s, std::span<float> logits);
+    Result<std::optional<Token>> pick(Sequence& s, std::span<const Candidate> first);
     void forbid_padding(std::span<float> logits) const;
     Event append(Sequence& s, Token token) const;
     Finish finish_of(const Sequence& s, Token token) const;

@@ -98,7 +98,7 @@ void Forward::inputs() {
     }
 }
 
-void Forward::record() {
+Ref Forward::record() {
     const auto n_layers = static_cast<int32_t>(spec_.layers.size());
     b_.at(-1, "embed");
     inputs();
@@ -131,6 +131,7 @@ void Forward::record() {
     else if (spec_.logit_scale != 1)
         logits = activate(b_, logits, {Activation::none, spec_.logit_scale, 1});
     b_.mark_output(logits, std::string(io::logits));
+    return logits;
 }
 
 Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
@@ -138,8 +139,10 @@ Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, cons
                                std::span<Backend* const> backends) {
     Builder b(limits);
     Forward f(b, spec, weights, kv);
-    f.record();
+    const Ref logits = f.record();
     if (!f.error().what.empty()) return f.error();
+    if (!backends[static_cast<size_t>(placement.last)]->device().host_memory)
+        b.mark_output(shortlist(b, logits, {shortlist_tokens}), std::string(io::shortlist));
     return compile(std::move(b), placement, backends);
 }
 

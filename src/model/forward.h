@@ -19,10 +19,10 @@ struct KvTensors {
     int64_t max_pages = 0;     // columns of the page table: pages of the longest sequence
 };
 
-// Names of the program's inputs (all i32) and output. Slots and page tables exist once per KV group.
+// Names of the program's inputs (all i32) and outputs. Slots and page tables exist once per KV group.
 namespace io {
 inline constexpr std::string_view tokens = "tokens", positions = "positions", seq_rows = "seq_rows",
-                                  out_rows = "out_rows", logits = "logits";
+                                  out_rows = "out_rows", logits = "logits", shortlist = "shortlist";
 std::string slots(int32_t group);
 std::string page_table(int32_t group);
 }  // namespace io
@@ -32,8 +32,8 @@ class Forward {
   public:
     Forward(Builder& b, const ModelSpec& spec, WeightStore& weights, const KvTensors& kv);
 
-    // Records everything; failures stick to the builder and to error().
-    void record();
+    // Records everything up to the logits; failures stick to the builder and to error().
+    Ref record();
     const Error& error() const { return error_; }
 
     Builder& builder() { return b_; }
@@ -90,6 +90,9 @@ class Forward {
     Ref tokens_, positions_, seq_rows_, out_rows_;
     std::vector<Ref> slots_, page_tables_, ropes_;
 };
+
+// Tokens of a row that a device with memory of its own hands over first, in order, beside the logits.
+inline constexpr int32_t shortlist_tokens = 256;
 
 // Records the forward pass and compiles it. Before the weights are placed this is a dry run that checks every
 // tensor's name and shape and yields the footprint.

@@ -75,3 +75,48 @@ TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
     }
     CHECK(gpu->graph_launches() > 0);
 }
+
+namespace {
+
+std::vector<Token> generated(Engine& engine, const SamplerParams& sampling, int32_t logprobs) {
+    Request r;
+    r.prompt = engine.tokenizer().encode("Once upon a time");
+    r.sampling = sampling;
+    r.sampling.seed = 11;
+    r.max_tokens = 12;
+    r.ignore_eos = true;
+    r.logprobs = logprobs;
+    REQUIRE(engine.submit(std::move(r)));
+    std::vector<Token> tokens;
+    while (!engine.idle()) {
+        const auto report = engine.step();
+        REQUIRE_MESSAGE(report, report.error().message());
+        for (const Event& e : report->events) tokens.push_back(e.token);
+    }
+    return tokens;
+}
+
+}  // namespace
+
+TEST_CASE("tokens sampled from the GPU's list of the best are those sampled from all logits") {
+    auto cpu = CpuBackend::create({2, "", true});
+    const auto gpu = test_card();
+    REQUIRE(cpu);
+    if (!gpu) return;
+    Backend* const both[] = {cpu->get(), gpu.get()};
+    EngineConfig config;
+    config.runner.ctx = 64;
+    auto engine = Engine::load(cat(NIBBLE_SOURCE_DIR, "/models/fairytale-int8.gguf"), config, both);
+    REQUIRE_MESSAGE(engine, engine.error().message());
+    for (const char* setting : {"temperature=0", "top_k=40", "repeat_penalty=1.3", "top_k=0"}) {
+        INFO(setting);
+        SamplerParams sampling;
+        const std::string_view text = setting;
+        const size_t at = text.find('=');
+        REQUIRE(set(sampling, text.substr(0, at), text.substr(at + 1)).ok());
+        const auto from_list = generated(*engine, sampling, -1);
+        CHECK(engine->runner().first_tokens(0).size() == 256);
+        CHECK(from_list.size() == 12);
+        CHECK(from_list == generated(*engine, sampling, 0));  // a log-probability needs all logits
+    }
+}

@@ -1,0 +1,30 @@
+// SmallCopies: a step's inputs and results on their way between host and device.
+// Through page-locked memory of their own, so that sending does not wait for the device.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "ggml/base/result.h"
+#include "ggml/cuda/runtime.h"
+
+namespace nibble::cuda {
+
+class SmallCopies {
+  public:
+    static Result<SmallCopies> create();
+
+    static bool takes(size_t bytes) { return bytes <= capacity / 2; }
+    // In the order of the stream; `src` may change when this returns.
+    Result<void> upload(Stream& stream, std::byte* dst, std::span<const std::byte> src);
+    // Waits for everything before it, and returns the first error since the last wait.
+    Result<void> download(Stream& stream, std::span<std::byte> dst, const std::byte* src);
+
+  private:
+    static constexpr size_t capacity = size_t{4} << 20;
+    Result<std::byte*> room(Stream& stream, size_t bytes);
+    std::shared_ptr<std::byte> memory_;
+    size_t used_ = 0;  // by copies that may still be under way
+};
+
+}  // namespace nibble::cuda
