@@ -1,5 +1,7 @@
 // nibble chat: a conversation in a terminal; also from a pipe, one message a line.
-// Ctrl-C stops an answer and keeps what came; at the prompt a second one leaves, as does Ctrl-D.
+// Ctrl-C stops an answer and keeps what came; at the prompt a second one leaves, as does Ctrl-D. SIGTERM and
+// SIGHUP (the terminal is gone) end it in order too: the session and the history are kept.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -55,7 +57,8 @@ Result<Chat> ChatCommand::open(Engine& engine, const SamplerParams& params) cons
 void answer(Repl& r, std::optional<std::string> message) {
     take_interrupt();
     const ChatHooks hooks{[&](std::string_view text) { r.view.text(text); },
-                          [&](const std::string& line) { r.view.notice(line); }, interrupt_pending};
+                          [&](const std::string& line) { r.view.notice(line); },
+                          [] { return interrupt_pending() || ending_signal(); }};
     auto turn = message ? r.chat.say(std::move(*message), hooks) : r.chat.answer(hooks);
     take_interrupt();
     r.view.end_answer();
@@ -66,9 +69,9 @@ void answer(Repl& r, std::optional<std::string> message) {
 
 void converse(Repl& r) {
     bool interrupted_before = false;
-    while (!r.leave) {
+    while (!r.leave && !ending_signal()) {
         Input in = r.input.read();
-        if (in.kind == Input::Kind::end) return;
+        if (in.kind == Input::Kind::end || ending_signal()) return;
         if (in.kind == Input::Kind::interrupted) {
             if (std::exchange(interrupted_before, true)) return;
             r.view.line("(Ctrl-C again, Ctrl-D or /exit leaves)");
@@ -139,7 +142,15 @@ std::function<Result<int>()> setup(CLI::App& app) {
     c->options.add(app);
     app.footer(
         "Examples:\n  nibble chat\n  nibble chat -m model.gguf --system \"Answer briefly.\" --temp 0.7");
-    return [c] { return (*c)(); };
+    return [c] {
+        Result<int> code = (*c)();
+        if (const int signal = ending_signal()) {
+            if (!code) report(code.error());
+            std::signal(signal, SIG_DFL);
+            std::raise(signal);
+        }
+        return code;
+    };
 }
 
 }  // namespace

@@ -6,8 +6,11 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <thread>
 #include <vector>
+
+#include <pthread.h>
 
 #include "ggml/base/cpu_count.h"
 
@@ -40,6 +43,24 @@ bool spin_until(bool may_spin, Ready ready) {
     } while (std::chrono::steady_clock::now() < end);
     return false;
 }
+
+// Threads that start while this lives leave signals to the others: one that a worker takes would not wake a
+// caller that waits for input. Faults of a thread itself stay its own.
+class WithoutSignals {
+  public:
+    WithoutSignals() {
+        sigset_t held;
+        ::sigfillset(&held);
+        for (const int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) ::sigdelset(&held, s);
+        ::pthread_sigmask(SIG_BLOCK, &held, &before_);
+    }
+    ~WithoutSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    WithoutSignals(const WithoutSignals&) = delete;
+    WithoutSignals& operator=(const WithoutSignals&) = delete;
+
+  private:
+    sigset_t before_{};
+};
 
 constexpr uint64_t count_bits = 40;
 constexpr uint64_t count_mask = (uint64_t{1} << count_bits) - 1;
@@ -116,6 +137,7 @@ ThreadPool::ThreadPool(int n_threads)
     // With more threads than CPUs a spinning thread only keeps another one from its work.
     const std::vector<int> cpus = allowed_cpus();
     state_->may_spin = cpus.empty() || n_threads_ <= static_cast<int>(cpus.size());
+    const WithoutSignals inherited;
     for (int i = 1; i < n_threads_; ++i)
         state_->workers.emplace_back([s = state_.get(), i] { s->worker_loop(i); });
 }

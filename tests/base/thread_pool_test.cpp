@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "ggml/base/cat.h"
@@ -109,6 +111,26 @@ class FakeRoot {
 };
 
 }  // namespace
+
+TEST_CASE("workers leave signals to the thread that made them, except their own faults") {
+    const auto blocks = [](int signal) {
+        sigset_t now;
+        ::pthread_sigmask(SIG_BLOCK, nullptr, &now);
+        return ::sigismember(&now, signal) == 1;
+    };
+    ThreadPool pool(3);
+    std::atomic<int> workers = 0, wrong = 0;
+    for (int i = 0; i < 2000 && workers == 0; ++i)
+        pool.run(16, [&](int64_t, int worker) {
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
+            if (worker == 0) return;
+            ++workers;
+            if (!blocks(SIGTERM) || !blocks(SIGINT) || !blocks(SIGHUP) || blocks(SIGSEGV)) ++wrong;
+        });
+    CHECK(workers > 0);
+    CHECK(wrong == 0);
+    CHECK(!blocks(SIGTERM));
+}
 
 TEST_CASE("hyperthreads of one core count once; unknown topology counts CPUs") {
     FakeRoot root;

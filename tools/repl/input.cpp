@@ -85,26 +85,45 @@ struct ReplInput::State {
     std::optional<QuietKeys> quiet;
     std::deque<wchar_t> queue;  // read and not yet asked for
     bool pasting = false, pasted_return = false, more = false;
+    std::string piped;
+    size_t piped_at = 0;
 
     static State& of(EditLine* el) {
         void* data = nullptr;
         ::el_get(el, EL_CLIENTDATA, &data);
         return *static_cast<State*>(data);
     }
-    // One byte; -1: end, -2: interrupted, -3: the screen has changed. Signals that come just before the wait
-    // are held back until it begins: otherwise they would only be seen after the next key.
-    static int byte() {
+    // Waits for input: 0, or -1: end, -2: interrupted, -3: the screen has changed. Signals that come just
+    // before the wait are held back until it begins: otherwise they would only be seen after the next key.
+    static int wait() {
         sigset_t held, before;
         ::sigemptyset(&held);
-        for (const int s : {SIGINT, SIGWINCH, SIGTSTP}) ::sigaddset(&held, s);
+        for (const int s : {SIGINT, SIGWINCH, SIGTSTP, SIGTERM, SIGHUP}) ::sigaddset(&held, s);
         ::sigprocmask(SIG_BLOCK, &held, &before);
         pollfd input{STDIN_FILENO, POLLIN, 0};
-        const bool signalled = interrupt_pending() || screen_changed() ||
+        const bool signalled = ending_signal() || interrupt_pending() || screen_changed() ||
                                (::ppoll(&input, 1, nullptr, &before) < 0 && errno == EINTR);
         ::sigprocmask(SIG_SETMASK, &before, nullptr);
-        if (signalled) return interrupt_pending() ? -2 : -3;
+        if (ending_signal()) return -1;
+        return !signalled ? 0 : interrupt_pending() ? -2 : -3;
+    }
+    // One byte, or as wait(). Not more at once: an editor reads from the same terminal.
+    static int byte() {
+        if (const int why = wait(); why < 0) return why;
         unsigned char c = 0;
         return ::read(STDIN_FILENO, &c, 1) == 1 ? c : -1;
+    }
+    // The same of a pipe or file, which nobody else reads.
+    int piped_byte() {
+        if (piped_at == piped.size()) {
+            if (const int why = wait(); why < 0) return why;
+            piped.resize(1 << 16);
+            const ssize_t n = ::read(STDIN_FILENO, piped.data(), piped.size());
+            piped.resize(static_cast<size_t>(std::max<ssize_t>(0, n)));
+            piped_at = 0;
+            if (piped.empty()) return -1;
+        }
+        return static_cast<unsigned char>(piped[piped_at++]);
     }
     int next(wchar_t* out);
     bool escape();
@@ -289,9 +308,9 @@ std::optional<std::string> ReplInput::line(bool more, Input::Kind& why) {
     if (!s.el) {
         std::string text;
         int c = 0;
-        while ((c = std::fgetc(stdin)) != EOF && c != '\n') text += static_cast<char>(c);
+        while ((c = s.piped_byte()) >= 0 && c != '\n') text += static_cast<char>(c);
         why = interrupt_pending() ? Input::Kind::interrupted : Input::Kind::end;
-        if (c == EOF && text.empty()) return {};
+        if (c < 0 && text.empty()) return {};
         return text;
     }
     s.bracket_pastes(true);

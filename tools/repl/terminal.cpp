@@ -1,5 +1,6 @@
 // Signal handlers can reach nothing but variables of static storage; they use async-signal-safe calls only.
-// SIGINT is a note for whoever runs; the deadly ones restore the terminal first and then kill as usual.
+// SIGINT, SIGTERM and SIGHUP are notes for whoever runs; the deadly ones restore the terminal first and then
+// kill as usual.
 #include "tools/repl/terminal.h"
 
 #include <cerrno>
@@ -8,19 +9,27 @@
 #include <initializer_list>
 #include <string_view>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 namespace nibble {
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t interrupted = 0, ending = 0;
 volatile std::sig_atomic_t guarded = 0, plain_screen = 0, resized = 0, continued = 0;
 termios saved;  // valid while guarded
 
 // Bracketed paste off, plain colours, cursor shown.
 constexpr char plain[] = "\x1b[?2004l\x1b[0m\x1b[?25h";
 
+// A job in the background may not set the terminal: it would be stopped for the attempt.
+bool in_background() {
+    const pid_t group = ::tcgetpgrp(STDIN_FILENO);
+    return group > 0 && group != ::getpgrp();
+}
+
 void give_back() {
+    if (in_background()) return;  // the shell has it already
     ::tcsetattr(STDIN_FILENO, TCSADRAIN, &saved);
     if (plain_screen) [[maybe_unused]]
         const auto n = ::write(STDOUT_FILENO, plain, sizeof plain - 1);
@@ -32,10 +41,27 @@ void on_deadly(int signal) {
     ::raise(signal);
 }
 
+// The first one is a note; whoever runs ends in order. In the background nothing may reach the terminal on
+// the way, not even from libedit.
+void on_end(int signal) {
+    if (ending) on_deadly(signal);
+    ending = signal;
+    const int error = errno;
+    if (guarded && in_background())
+        if (const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC); null >= 0)
+            ::dup2(null, STDIN_FILENO), ::dup2(null, STDOUT_FILENO), ::close(null);
+    errno = error;
+}
+
 void handle(int signal, void (*handler)(int)) {
     struct sigaction action {};
     action.sa_handler = handler;  // without SA_RESTART: a read ends with EINTR
     ::sigaction(signal, &action, nullptr);
+}
+
+bool is_ignored(int signal) {
+    struct sigaction action {};
+    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 // Ctrl-Z: the shell gets the terminal as it was, and we get it back as we had it. After W. R. Stevens,
@@ -53,7 +79,7 @@ void on_stop(int signal) {
     ::sigprocmask(SIG_UNBLOCK, &stop, &before);  // here it stops, and goes on
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     handle(signal, on_stop);
-    if (guarded && known) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &ours);
+    if (guarded && known && !ending) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &ours);
     resized = 1;
     continued = 1;
     errno = error;
@@ -63,17 +89,17 @@ void on_stop(int signal) {
 
 TerminalGuard::TerminalGuard() {
     handle(SIGINT, [](int) { interrupted = 1; });
+    for (const int s : {SIGTERM, SIGHUP})
+        if (!is_ignored(s)) handle(s, on_end);  // nohup ignores one
     terminal_ = ::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO) && ::tcgetattr(STDIN_FILENO, &saved) == 0;
     const char* const term = std::getenv("TERM");
     if (!terminal_) return;
     screen_ = term && std::string_view(term) != "dumb";
     plain_screen = screen_;
     guarded = 1;
-    for (const int s : {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
-        handle(s, on_deadly);
+    for (const int s : {SIGQUIT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) handle(s, on_deadly);
     handle(SIGWINCH, [](int) { resized = 1; });
-    struct sigaction stop {};
-    if (::sigaction(SIGTSTP, nullptr, &stop) == 0 && stop.sa_handler != SIG_IGN) handle(SIGTSTP, on_stop);
+    if (!is_ignored(SIGTSTP)) handle(SIGTSTP, on_stop);
 }
 
 TerminalGuard::~TerminalGuard() {
@@ -112,6 +138,8 @@ ScreenChange take_screen_change() {
     continued = 0;
     return change;
 }
+
+int ending_signal() { return ending; }
 
 bool interrupt_pending() { return interrupted; }
 

@@ -1,0 +1,98 @@
+// nibble chat told to end by others: SIGTERM, a closed terminal, a job that is stopped. What was said is
+// kept.
+#include "tests/cli/common.h"
+#include "tests/cli/pty.h"
+
+using namespace nibble;
+using namespace nibble::cli_test;
+
+namespace {
+
+struct Home : Scratch {
+    std::string session = (dir / "session").string();
+    Home() { ::setenv("XDG_STATE_HOME", dir.c_str(), 1); }
+    std::vector<std::string> chat(std::vector<std::string> more = {}) const {
+        std::vector<std::string> args = {NIBBLE_BINARY, "chat", "--seed", "1", "--session", session};
+        args.insert(args.end(), more.begin(), more.end());
+        return args;
+    }
+    // How many messages the session holds, as the program tells when it goes on from it.
+    std::string kept() const {
+        const ProcessResult r = run_process(chat({"--no-history"}), "/exit\n");
+        const std::string before = cat(session, ": ");
+        const size_t at = r.err.find(before), end = r.err.find(',', std::min(at, r.err.size()));
+        return at == std::string::npos ? r.err : r.err.substr(at + before.size(), end - at - before.size());
+    }
+};
+
+const std::string prompt = ">>> ", enter = "\r";
+
+}  // namespace
+
+TEST_CASE("chat: SIGTERM and SIGHUP at the prompt keep the session and the history, and kill as usual") {
+    for (const int signal : {SIGTERM, SIGHUP}) {
+        CAPTURE(signal);
+        const Home home;
+        Pty t(home.chat({"-n", "4"}));
+        REQUIRE(t.wait_for(prompt));
+        t.type("Hello" + enter);
+        REQUIRE(t.wait_for("[4 tokens"));
+        REQUIRE(t.wait_for(prompt));
+        t.type("half a line");
+        REQUIRE(t.wait_for("half a line"));
+        t.signal(signal);
+        CHECK(t.wait_end() == 128 + signal);
+        CHECK(t.restored());
+        CHECK(home.kept() == "2 messages");
+        CHECK(fs::exists(home.dir / "nibble/history"));
+    }
+}
+
+TEST_CASE("chat: SIGTERM in an answer keeps what came of it, on a terminal and from a pipe") {
+    const std::vector<std::string> long_answer = {"-c", "400", "--batch", "1", "--samplers", "temperature"};
+    {
+        const Home home;
+        Pty t(home.chat(long_answer));
+        REQUIRE(t.wait_for(prompt));
+        t.type("Tell me a story" + enter);
+        REQUIRE(t.wait_for("\n"));
+        REQUIRE(t.wait_for(" "));  // of the answer
+        t.signal(SIGTERM);
+        CHECK(t.wait_end() == 128 + SIGTERM);
+        CHECK(t.restored());
+        CHECK(home.kept() == "2 messages");
+    }
+    const Home home;
+    // The input stays open: it is the signal that ends it.
+    const std::string in = (home.dir / "in").string(), out = (home.dir / "out").string();
+    const ProcessResult r = shell(cat("mkfifo ", in, "; exec 3<>", in,
+                                      "; echo Hello >&3; \"$0\" chat -n 4 --no-history --session ",
+                                      home.session, " <", in, " >", out, " & p=$!; while [ ! -s ", out,
+                                      " ]; do sleep 0.1; done; kill -TERM $p; wait $p; echo \" $?\""));
+    CHECK(r.out.find(" 143") != std::string::npos);
+    CHECK(home.kept() == "2 messages");
+}
+
+TEST_CASE(
+    "chat: a stopped job that is killed ends, keeps its session and leaves the shell's terminal alone") {
+    const std::string bash = "/bin/bash";
+    if (!fs::exists(bash)) {
+        MESSAGE("no /bin/bash here: stopped jobs are not tested");
+        return;
+    }
+    const Home home;
+    Pty t({bash, "--norc", "--noprofile", "-i"});
+    t.type("bind 'set enable-bracketed-paste off'; PS1='shell: '\n");
+    REQUIRE(t.wait_for("shell: "));
+    t.type(cat(NIBBLE_BINARY, " chat -n 4 --seed 1 --session ", home.session, "\n"));
+    REQUIRE(t.wait_for(prompt));
+    t.type("Hello" + enter);
+    REQUIRE(t.wait_for("[4 tokens"));
+    REQUIRE(t.wait_for(prompt));
+    t.type("\x1a");
+    REQUIRE(t.wait_for("Stopped"));
+    REQUIRE(t.wait_for("shell: "));
+    t.type("kill %1; while jobs %1 > /dev/null 2>&1; do sleep 0.1; done; echo \"it is\" gone\n");
+    CHECK(t.wait_for("it is gone"));
+    CHECK(home.kept() == "2 messages");
+}
