@@ -85,6 +85,8 @@ void print_row(const nlohmann::json& j) {
 
 Result<int> BenchCommand::operator()() const {
     const std::vector<BenchCase> list = cases();
+    if (list.empty())
+        return Error{ErrorCode::invalid_argument, "-p and -n", "are both 0: there is nothing to measure", ""};
     RunnerConfig config = NIBBLE_TRY(options.config()).runner;
     config.ctx = 1;
     for (const BenchCase& c : list) {

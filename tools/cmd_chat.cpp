@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "ggml/base/mapped_file.h"
 #include "src/chat/session.h"
 #include "tools/repl/commands.h"
 #include "tools/template_option.h"
@@ -93,6 +94,7 @@ Result<int> ChatCommand::operator()() const {
     const SamplerParams params = NIBBLE_TRY(sampling.params());
     for (const std::string& warning : conflicts(params))
         std::fprintf(stderr, "nibble: warning: %s\n", warning.c_str());
+    if (!session.empty()) (void)NIBBLE_TRY(AtomicFile::create(session));  // not after the conversation
     const EngineConfig config = NIBBLE_TRY(options.config());
     const auto backends = NIBBLE_TRY(options.backends());
     const auto list = pointers(backends);

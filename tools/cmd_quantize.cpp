@@ -29,11 +29,19 @@ struct QuantizeCommand {
                       double seconds) const;
 };
 
+std::string writable_types() {
+    std::string list = "int8";
+    for (const std::string_view name : recipe_names())
+        if (const auto type = find_type(name); type && info(*type).encode && info(*type).decode)
+            list += cat(", ", name);
+    return list;
+}
+
 Result<Type> writable_type(std::string_view name, std::string_view flag) {
     const auto type = find_type(name == "int8" ? "q8_0" : name);
     if (type && info(*type).encode && info(*type).decode) return *type;
     return Error{ErrorCode::invalid_argument, std::string(flag),
-                 cat("'", name, "' is not a type that can be written"), ""};
+                 cat("'", name, "' is not a type that can be written"), cat("use ", writable_types())};
 }
 
 // A tensor-name pattern, and the type it stands for (none: the source's).
@@ -46,7 +54,13 @@ Result<std::vector<Rule>> parse_rules(const std::vector<std::string>& texts, std
     std::vector<Rule> rules;
     for (const std::string& text : texts) {
         const size_t equals = text.rfind('=');
-        Rule r{NIBBLE_TRY(Pattern::create(text.substr(0, equals))), {}};
+        auto pattern = Pattern::create(text.substr(0, equals));
+        if (!pattern) {
+            Error e = pattern.error();
+            e.where = std::string(flag);
+            return e;
+        }
+        Rule r{std::move(*pattern), {}};
         if (equals != std::string::npos) r.type = NIBBLE_TRY(writable_type(text.substr(equals + 1), flag));
         rules.push_back(std::move(r));
     }
@@ -73,6 +87,19 @@ Result<PlanOptions> QuantizeCommand::plan_options(bool tied) const {
         return source;
     };
     return o;
+}
+
+// A pattern that no matrix has the name of would be without effect, unnoticed.
+Result<void> check_used(const std::vector<std::string>& texts, std::string_view flag,
+                        const ConvertPlan& plan) {
+    const std::vector<Rule> rules = NIBBLE_TRY(parse_rules(texts, flag));
+    for (size_t i = 0; i < rules.size(); ++i)
+        if (std::ranges::none_of(plan.tensors, [&](const TensorPlan& p) {
+                return p.source->n_dims > 1 && rules[i].pattern.matches(p.name);
+            }))
+            return Error{ErrorCode::invalid_argument, std::string(flag),
+                         cat("'", texts[i], "' is the name of no matrix"), "--dry-run lists the names"};
+    return {};
 }
 
 double bits_per_weight(const ConvertPlan& plan) {
@@ -169,6 +196,8 @@ Result<int> QuantizeCommand::operator()() const {
     const auto model = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(source))));
     const PlanOptions options = NIBBLE_TRY(plan_options(!model->tensors.contains("output.weight")));
     const ConvertPlan plan = NIBBLE_TRY(plan_conversion(*model, options));
+    NIBBLE_TRY(check_used(keep, "--keep", plan));
+    NIBBLE_TRY(check_used(only, "--only", plan));
     for (const std::string& note : model->notes) std::fprintf(stderr, "nibble: note: %s\n", note.c_str());
     for (const std::string& line : plan.substitutions)
         std::fprintf(stderr, "nibble: substituted %s\n", line.c_str());

@@ -91,7 +91,14 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::vector<Conversati
         answer.prompt_tokens = static_cast<int64_t>(r.prompt.size());
         if (logprobs >= 0) answer.logprobs = nlohmann::ordered_json::array();
         answer.start = answer.first = answer.end = Clock::now();
-        answer.id = NIBBLE_TRY(engine.submit(std::move(r)));
+        auto id = engine.submit(std::move(r));
+        if (!id) {
+            Error e = id.error();
+            if (conversations.size() > 1)
+                e.where = cat(e.where, " ", output.answers().size() + 1, " of ", conversations.size());
+            return e;
+        }
+        answer.id = *id;
         output.add(std::move(answer));
     }
     return {};

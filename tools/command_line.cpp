@@ -45,9 +45,10 @@ std::vector<std::string> option_names(const CLI::App& command) {
 
 // What CLI11 could not place: the first option if there is one, else the first word.
 std::string unplaced(const CLI::App& command) {
-    const std::vector<std::string> words = command.remaining();
-    const auto option = std::ranges::find_if(
-        words, [](const std::string& w) { return w.size() > 1 && w.starts_with('-') && w != "--"; });
+    std::vector<std::string> words = command.remaining();
+    std::erase(words, "--");
+    const auto option =
+        std::ranges::find_if(words, [](const std::string& w) { return w.size() > 1 && w.starts_with('-'); });
     return option != words.end() ? *option : words.empty() ? "" : words.front();
 }
 

@@ -34,7 +34,8 @@ constexpr std::string_view common_sections = R"(.SH CONFIGURATION
 for every command that has them; tables named after commands set them for one. \fBmodel_folders\fR lists folders of
 models, the table \fB[models]\fR gives names to paths.
 .SH ENVIRONMENT
-\fBNIBBLE_CTX\fR sets \fB\-\-ctx\fR, \fBNIBBLE_TOP_K\fR sets \fB\-\-top\-k\fR and so on for every long flag.
+\fBNIBBLE_CTX\fR sets \fB\-\-ctx\fR, \fBNIBBLE_TOP_K\fR sets \fB\-\-top\-k\fR and so on for every long flag;
+empty ones count as not set.
 Flags win over variables, variables over the file.
 \fBNIBBLE_MODEL_FOLDERS\fR lists folders of models, separated by colons.
 \fBNO_COLOR\fR is respected.

@@ -11,6 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // some editors begin a file with it
+
 bool is_piped(int fd) {
     struct stat s {};
     return ::fstat(fd, &s) == 0 && (S_ISFIFO(s.st_mode) || S_ISREG(s.st_mode) || S_ISSOCK(s.st_mode));
@@ -79,21 +81,26 @@ Result<std::vector<Conversation>> PromptSource::many() const {
         return Error{ErrorCode::invalid_argument, "--prompts", "excludes -p, -f and a prompt", ""};
     const std::string text = NIBBLE_TRY(read_input(prompts));
     std::vector<Conversation> list;
-    size_t number = 0;
-    for (size_t at = 0; at < text.size();) {
+    size_t number = 0, broken = 0;  // lines; the first that should be JSON and is not
+    const bool is_jsonl = prompts.ends_with(".jsonl");
+    bool has_json = is_jsonl;
+    for (size_t at = text.starts_with(byte_order_mark) ? byte_order_mark.size() : 0; at < text.size();) {
         const size_t end = std::min(text.find('\n', at), text.size());
         std::string line = text.substr(at, end - at);
         at = end + 1;
         ++number;
         if (line.ends_with('\r')) line.pop_back();
-        if (line.find_first_not_of(" \t") == std::string::npos) continue;
-        const Json j = line.starts_with('{') ? Json::parse(line, nullptr, false) : Json();
-        if (j.is_object())
+        const size_t first = line.find_first_not_of(" \t");
+        if (first == std::string::npos) continue;
+        const Json j = line[first] == '{' ? Json::parse(line, nullptr, false) : Json();
+        if (j.is_object()) {
             list.push_back(NIBBLE_TRY(from_json(prompts, number, j, system)));
-        else if (prompts.ends_with(".jsonl"))
-            return bad_line(prompts, number, "is not a JSON object");
-        else
+            has_json = true;
+        } else {
+            if (broken == 0 && (line[first] == '{' || is_jsonl)) broken = number;
             list.push_back({system, {{"user", line}}});
+        }
+        if (has_json && broken) return bad_line(prompts, broken, "is not a JSON object");
     }
     if (list.empty()) return Error{ErrorCode::invalid_argument, prompts, "holds no prompt", ""};
     return list;

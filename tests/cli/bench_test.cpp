@@ -82,6 +82,7 @@ TEST_CASE("shapes that cannot be are refused") {
         CHECK(r.out.empty());
         CHECK(r.err.find(mentions) != std::string::npos);
     };
+    refused({"bench", "-p", "0", "-n", "0"}, "nothing to measure");
     refused({"bench", "--shape", "llama-9"}, "llama-3.1-8b");
     refused({"bench", "--shape", "llama-3.2-1b", "--type", "int3"}, "int8");
     refused({"synth", "--shape", "llama-3.2-1b", "--layers", "1", "--embd", "64", "--ff", "64", "--vocab",

@@ -92,6 +92,8 @@ TEST_CASE(
     "chat: one message is not several; a conversation that was read is sent whole; what has failed shows") {
     const Scratch s;
     const std::string one = s.file("one.json", R"({"messages": [{"role": "user", "content": "Hi"}]})");
+    CHECK(nibble_cli({"chat", "--no-history"}, "/set tmp\n").err ==
+          "nibble: /set: there is no parameter 'tmp' (see /params)\n");
     const ProcessResult r =
         nibble_cli({"chat", "-n", "2", "--no-history"},
                    cat("/stats\n/load ", one, "\n/set top_k 7\n/template plain\n/system Be kind.\n"));

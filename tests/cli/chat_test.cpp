@@ -210,6 +210,10 @@ TEST_CASE("chat --session: a second run goes on without prefill; another cache t
     CHECK(r.code == 0);
     CHECK(r.err.find("4 messages, ") != std::string::npos);
     CHECK(r.out.find("the rest reused") != std::string::npos);
+    // Not only when all has been said.
+    check_refused(nibble_cli({"chat", "--session", "/nonexistent/x"}, "Who?\n"), 1,
+                  "/nonexistent/x: the folder");
+    check_refused(nibble_cli({"chat", "--session", s.dir.string()}, "Who?\n"), 2, "is a folder");
     auto other = args;
     other.insert(other.end(), {"--kv-type", "int8"});
     check_refused(nibble_cli(other, "Who?\n"), 1, "--kv-type");

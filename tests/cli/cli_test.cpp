@@ -199,6 +199,18 @@ TEST_CASE("quantize: writes, refuses to overwrite, plans without writing, answer
                   "/nonexistent/x.gguf");
     check_refused(nibble_cli({"quantize", checkpoint, out + ".3", "--type", "int8", "--keep", "(=f16"}), 2,
                   "(");
+    const auto planned = [&](std::vector<std::string> more) {
+        std::vector<std::string> args = {"quantize", checkpoint, "--type", "int8", "--dry-run"};
+        args.insert(args.end(), more.begin(), more.end());
+        return nibble_cli(args);
+    };
+    check_refused(planned({"--keep", "q_proj=f16"}), 2, "--keep: 'q_proj=f16' is the name of no matrix");
+    check_refused(planned({"--only", "attn_norm=f16"}), 2,
+                  "--only: 'attn_norm=f16' is the name of no matrix");
+    check_refused(planned({"--only", "(=f16"}), 2, "--only: missing closing parenthesis");
+    check_refused(planned({"--keep", "attn_q=q99"}), 2,
+                  "'q99' is not a type that can be written (use int8, ");
+    CHECK(planned({"--keep", "attn_q", "--only", "ffn_(up|down)=f16"}).code == 0);
     CHECK(std::distance(fs::directory_iterator(s.dir), {}) == 2);
 }
 

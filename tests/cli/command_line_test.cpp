@@ -27,6 +27,7 @@ TEST_CASE("a mistyped command or option is named first, with the one that was pr
     // Before what is missing without it, and before what stands around it.
     refused({"quantize", "a", "b", "--typ", "int4"}, "--typ: is not an option here, did you mean --type?");
     refused({"quantize", "--type", "int4", "a", "b", "c", "d"}, "nibble: c: is not expected here");
+    refused({"quantize", "--", "a", "--type"}, "--type is required");
 }
 
 TEST_CASE("numbers are refused with their range or as no numbers") {

@@ -139,6 +139,14 @@ TEST_CASE("run --prompts: many in one load, in order, each as if alone") {
     check_refused(run({"--prompts", s.file("bad.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": 1}\n")}), 2,
                   "line 2");
     check_refused(run({"--prompts", s.file("bad.jsonl", "text\n")}), 2, "line 1");
+    // A line that should be JSON and is not is no text beside lines that are.
+    check_refused(run({"--prompts", "-"}, "{\"prompt\": \"a\n{\"prompt\": \"b\"}\n"), 2, "input line 1");
+    check_refused(run({"--prompts", "-"}, "{\"prompt\": \"b\"}\nplain\n{broken\n"), 2, "input line 3");
+    const std::vector<std::string> echo = {"--prompts", "-", "--raw", "--echo", "-n", "0"};
+    CHECK(run(echo, "{\"name\": \"\nplain\n").out == "{\"name\": \"\nplain\n");
+    CHECK(run(echo, "\xEF\xBB\xBF {\"prompt\": \"b\"}\r\n").out == "b");
+    check_refused(run({"--prompts", "-", "-c", "20"}, "a\n\n" + std::string(200, '!') + "\nb\n"), 2,
+                  "prompt 2 of 3: has ");
     check_refused(run({"--prompts", s.file("none", "\n \n")}), 2, "none");
     check_refused(run({"--prompts", s.file("p.txt", file), "-p", "x"}), 2, "--prompts");
 }

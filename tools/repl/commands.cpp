@@ -111,7 +111,7 @@ Result<void> set_parameter(Repl& r, const std::string& argument) {
         r.view.line(cat(param->key, " = ", get(r.chat.options.sampling, *param), ": ", param->help));
         return {};
     }
-    if (space == std::string::npos) return usage("/set", cat("'", key, "' needs a value"), "see /params");
+    if (!param) return usage("/set", cat("there is no parameter '", key, "'"), "see /params");
     SamplerParams changed = r.chat.options.sampling;
     NIBBLE_TRY(set(changed, key, std::string_view(argument).substr(space + 1)));
     changed.dry_breaker_tokens.clear();  // found anew from the strings
