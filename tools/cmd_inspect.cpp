@@ -113,7 +113,8 @@ Result<int> InspectCommand::operator()() const {
     if (metadata) print_metadata(file);
     if (tensors) print_tensors(file);
     print_sizes(file);
-    if (file.tensors().empty()) return exit_ok;  // a vocabulary
+    const std::string_view kind = file.metadata().str("general.type").value_or("model");
+    if (file.tensors().empty() || kind != "model") return exit_ok;  // a vocabulary, or what calibrate writes
     const auto model = NIBBLE_TRY(open_model(std::move(file)));
     print_model(*model);
     for (const std::string& note : model->notes) std::printf("%s\n", note.c_str());

@@ -1,5 +1,6 @@
 // nibble plan: what a model needs and how fast it would generate here, before anything is loaded.
 // Sizes are exact, from the recorded program; speeds follow from the bytes a token reads.
+#include <algorithm>
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
@@ -56,11 +57,23 @@ Result<int> PlanCommand::operator()() const {
                         {"available_bytes", device.free_bytes},
                         {"bandwidth_gbps", bandwidth / 1e9}};
     // Memory of its own that the process must have; weights read in place are the kernel's to drop.
-    const size_t fixed = (device.host_memory ? f.packed : f.weights) + f.arena + f.inputs,
-                 need = fixed + f.cache;
+    const auto own = [&](const DeviceFootprint& x) {
+        return (device.host_memory ? x.packed : x.weights) + x.arena + x.inputs + x.cache;
+    };
+    const size_t need = own(f);
     j["fits"] = need <= device.free_bytes;
-    const size_t left = device.free_bytes > fixed ? device.free_bytes - fixed : 0;
-    const auto largest = static_cast<int64_t>(left / std::max<size_t>(m.kv_bytes_per_token, 1));
+    // Cache and activations grow evenly with the context, so two forecasts tell where the memory ends.
+    RunnerConfig shortest = config;
+    shortest.ctx = 1;
+    const MemoryForecast least = NIBBLE_TRY(forecast(shortest, list));
+    double per_token = static_cast<double>(m.kv_bytes_per_token),
+           start = static_cast<double>(need) - per_token * m.ctx;
+    if (least.gpu_layers == m.gpu_layers && m.ctx > 1) {
+        start = static_cast<double>(own(least.devices[d]));
+        per_token = (static_cast<double>(need) - start) / (m.ctx - 1);
+    }
+    const double left = static_cast<double>(device.free_bytes) - start;
+    const auto largest = static_cast<int64_t>(std::max(0.0, left / std::max(per_token, 1.0)));
     j["largest_ctx"] = largest;
     const double weights = static_cast<double>(m.matmul_bytes),
                  kv = static_cast<double>(m.kv_bytes_per_token);

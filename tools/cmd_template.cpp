@@ -47,8 +47,9 @@ Result<int> TemplateCommand::operator()() const {
     const std::string text = NIBBLE_TRY(read_input(conversation));
     const auto j = nlohmann::ordered_json::parse(text, nullptr, false);
     if (!j.is_object() || !j.contains("messages") || !j["messages"].is_array())
-        return Error{ErrorCode::invalid_argument, conversation,
-                     "is not a JSON object with a list of messages", ""};
+        return Error{ErrorCode::invalid_argument, conversation == "-" ? "standard input" : conversation,
+                     "is not a JSON object with a list of messages",
+                     "write {\"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}"};
     ChatTemplate::Input input;
     input.messages = j["messages"];
     const auto text_of = [&](const char* key) {

@@ -148,6 +148,9 @@ void WindowOptions::set_sizes(RunnerConfig& config) const {
 
 Result<std::vector<Window>> WindowOptions::cut(const Engine& engine) const {
     const auto ctx = static_cast<size_t>(engine.ctx()), step = stride ? static_cast<size_t>(stride) : ctx;
+    if (ctx < 2)
+        return Error{ErrorCode::invalid_argument, "--ctx", "a window of one token predicts nothing",
+                     "give 2 or more"};
     if (step > ctx)
         return Error{ErrorCode::invalid_argument, "--stride",
                      cat(step, " is longer than the window of ", ctx), ""};

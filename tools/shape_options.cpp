@@ -13,10 +13,10 @@ void ShapeOptions::add(CLI::App& app) {
     app.add_option("--type", type, "type of the random weights, as in nibble quantize")
         ->capture_default_str();
     app.add_option("--weights-seed", seed, "seed of the random weights")->capture_default_str();
-    const auto size = [&](const char* flag, int32_t& value, const char* what) {
-        app.add_option(flag, value, what)->check(CLI::Range(1, 1 << 22))->group("More about the shape");
+    const auto size = [&](const char* flag, int32_t& value, const char* what, int32_t most = 1 << 22) {
+        app.add_option(flag, value, what)->check(CLI::Range(1, most))->group("More about the shape");
     };
-    size("--layers", layers, "number of layers");
+    size("--layers", layers, "number of layers", 1024);  // as many as a model may have
     size("--embd", embd, "width of the residual stream");
     size("--ff", ff, "width of the feed-forward, of an expert where there are experts");
     size("--heads", heads, "query heads");

@@ -1,5 +1,6 @@
 // bench, synth, plan and inspect --system: what they print holds together, and random models really run.
 // Speeds are not judged here.
+#include <cmath>
 #include <filesystem>
 
 #include <doctest/doctest.h>
@@ -68,6 +69,15 @@ TEST_CASE("synth: the file is the same for any number of threads, and runs") {
     CHECK(j["kv_bytes"] == 128 * 2 * 2 * 2 * 64 * 2);
     CHECK(j["kv_bytes_by_type"]["int4"].get<int>() * 32 == j["kv_bytes"].get<int>() * 9);
     CHECK(j["fits"] == true);
+    // The largest context is the same whatever context is asked for, and it is where the memory ends.
+    const auto at = [&](double ctx) {
+        return nlohmann::json::parse(
+            nibble_cli({"plan", "-m", a, "--json", "--ctx", std::to_string(std::llround(ctx))}).out);
+    };
+    const double largest = at(1e9)["largest_ctx"];
+    CHECK(largest == doctest::Approx(at(100'000)["largest_ctx"].get<double>()).epsilon(0.2));
+    CHECK(at(0.8 * largest)["fits"] == true);
+    CHECK(at(1.2 * largest)["fits"] == false);
     const auto from_shape = nlohmann::json::parse(
         nibble_cli(with({"plan", "--type", "int4", "--ctx", "128", "--json"}, tiny)).out);
     CHECK(from_shape["weights_bytes"] == j["weights_bytes"]);
@@ -83,6 +93,7 @@ TEST_CASE("shapes that cannot be are refused") {
         CHECK(r.err.find(mentions) != std::string::npos);
     };
     refused({"bench", "-p", "0", "-n", "0"}, "nothing to measure");
+    refused({"plan", "--shape", "llama-3.2-1b", "--layers", "4194304"}, "not in range 1 to 1024");
     refused({"bench", "--shape", "llama-9"}, "llama-3.1-8b");
     refused({"bench", "--shape", "llama-3.2-1b", "--type", "int3"}, "int8");
     refused({"synth", "--shape", "llama-3.2-1b", "--layers", "1", "--embd", "64", "--ff", "64", "--vocab",

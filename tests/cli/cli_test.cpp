@@ -228,6 +228,10 @@ TEST_CASE("perplexity and calibrate: numbers for scripts") {
     CHECK(j["stderr"].get<double>() > 0);
     CHECK(nibble_cli({"calibrate", "-m", checkpoint, "-f", alice, "-o", weights, "--windows", "2"}).code ==
           0);
+    const ProcessResult statistics = nibble_cli({"inspect", weights});  // no model, and nothing wrong with it
+    CHECK(statistics.code == 0);
+    CHECK(statistics.err.empty());
+    check_refused(nibble_cli({"perplexity", "-m", checkpoint, "-f", alice, "--ctx", "1"}), 2, "--ctx");
     CHECK(
         nibble_cli({"quantize", checkpoint, (s.dir / "q").string(), "--type", "nf4", "--importance", weights})
             .code == 0);
@@ -263,6 +267,8 @@ TEST_CASE("template: exact renderings of the model's, a file's and a named templ
     check_refused(nibble_cli({"template", "--template", strict, "--conversation", talk}), 1, "only one turn");
     check_refused(nibble_cli({"template", "--template", "nosuch", "--conversation", talk}), 1, "chatml");
     check_refused(nibble_cli({"template", "--conversation", s.file("bad.json", "[1")}), 2, "bad.json");
+    check_refused(nibble_cli({"template", "--conversation", "-"}), 2,
+                  "nibble: standard input: is not a JSON");
 }
 
 TEST_CASE("help exits with 0") {
