@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
@@ -27,6 +28,12 @@ struct Command {
 };
 
 std::span<const Command* const> all_commands();  // in alphabetical order
+
+// Messages hold names out of files: they are shown as printable() makes them, cut after so many bytes.
+inline constexpr size_t max_message = 4096;
+
+// Prints "nibble: note: text" on stderr.
+void print_note(const std::string& text);
 
 // Prints "nibble: where: what (fix)" on stderr and gives the exit code for the kind of error.
 int report(const Error& error);

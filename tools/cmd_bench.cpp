@@ -3,10 +3,9 @@
 #include <chrono>
 #include <cstdio>
 
-#include <nlohmann/json.hpp>
-
 #include "ggml/base/thread_pool.h"
 #include "src/eval/bench.h"
+#include "tools/json_text.h"
 #include "tools/options.h"
 #include "tools/shape_options.h"
 
@@ -135,7 +134,7 @@ Result<int> BenchCommand::operator()() const {
         {"kv_bytes_per_token", cost.kv_bytes},
         {"bandwidth_gbps", bandwidth / 1e9},
         {"results", rows}};
-    std::printf("%s\n", out.dump(2).c_str());
+    std::printf("%s\n", json_text(out, 2).c_str());
     return exit_ok;
 }
 

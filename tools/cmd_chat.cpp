@@ -100,8 +100,7 @@ Result<int> ChatCommand::operator()() const {
     const auto list = pointers(backends);
     const auto path = NIBBLE_TRY(model.path());
     Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
-    for (const std::string& note : engine.runner().model().notes)
-        std::fprintf(stderr, "nibble: note: %s\n", note.c_str());
+    for (const std::string& note : engine.runner().model().notes) print_note(note);
     Chat chat = NIBBLE_TRY(open(engine, params));
 
     const TerminalGuard terminal;

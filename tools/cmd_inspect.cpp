@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ggml/file/quote.h"
 #include "src/engine/model_runner.h"
 #include "src/model/vocab_file.h"
 #include "tools/options.h"
@@ -31,15 +32,15 @@ std::string mib(double bytes) {
 void print_metadata(const TensorFile& file) {
     std::printf("metadata\n");
     for (const Metadata::Entry& e : file.metadata().entries())
-        std::printf("  %-44s %s\n", e.key.c_str(), describe(e.value).c_str());
+        std::printf("  %-44s %s\n", printable(e.key).c_str(), describe(e.value).c_str());
     for (const auto& [key, value] : file.config().items())
-        std::printf("  %-44s %s\n", key.c_str(), value.dump().substr(0, 96).c_str());
+        std::printf("  %-44s %s\n", printable(key).c_str(), value.dump().substr(0, 96).c_str());
 }
 
 void print_tensors(const TensorFile& file) {
     std::printf("tensors\n");
     for (const TensorInfo& t : file.tensors())
-        std::printf("  %-44s %-8s %s\n", t.name.c_str(), std::string(t.type_name()).c_str(),
+        std::printf("  %-44s %-8s %s\n", printable(t.name).c_str(), std::string(t.type_name()).c_str(),
                     shape_text(t).c_str());
 }
 
@@ -117,7 +118,7 @@ Result<int> InspectCommand::operator()() const {
     if (file.tensors().empty() || kind != "model") return exit_ok;  // a vocabulary, or what calibrate writes
     const auto model = NIBBLE_TRY(open_model(std::move(file)));
     print_model(*model);
-    for (const std::string& note : model->notes) std::printf("%s\n", note.c_str());
+    for (const std::string& note : model->notes) std::printf("%s\n", printable(note, max_message).c_str());
     return exit_ok;
 }
 

@@ -5,7 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ggml/file/quote.h"
 #include "ggml/file/tensor_file.h"
+#include "tools/json_text.h"
 #include "tools/options.h"
 #include "tools/settings.h"
 
@@ -78,16 +80,18 @@ Result<int> ModelsCommand::operator()() const {
                 j["error"] = row.error().message();
             list.push_back(std::move(j));
         } else if (row) {
-            std::printf(
-                "%-*s  %-10s %10s %10s  %-7s %s\n", name_width, m.name.c_str(), row->architecture.c_str(),
-                short_count(static_cast<double>(row->parameters), "").c_str(),
-                short_count(static_cast<double>(row->bytes), "B").c_str(), row->type.c_str(), m.path.c_str());
+            std::printf("%-*s  %-10s %10s %10s  %-7s %s\n", name_width, printable(m.name).c_str(),
+                        printable(row->architecture).c_str(),
+                        short_count(static_cast<double>(row->parameters), "").c_str(),
+                        short_count(static_cast<double>(row->bytes), "B").c_str(), row->type.c_str(),
+                        printable(m.path.string(), max_message).c_str());
         } else {
-            std::printf("%-*s  not usable: %s\n", name_width, m.name.c_str(), row.error().message().c_str());
+            std::printf("%-*s  not usable: %s\n", name_width, printable(m.name).c_str(),
+                        printable(row.error().message(), max_message).c_str());
         }
     }
     if (json)
-        std::printf("%s\n", list.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+        std::printf("%s\n", json_text(list, 2).c_str());
     else if (!names)
         for (const auto& folder : settings.folders) std::fprintf(stderr, "folder %s\n", folder.c_str());
     return exit_ok;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "src/eval/perplexity.h"
+#include "tools/json_text.h"
 #include "tools/options.h"
 
 namespace nibble {
@@ -40,7 +41,7 @@ void PerplexityCommand::print(const PerplexityResult& r, double seconds, size_t 
                          {"kl_p99", r.kl_p99},
                          {"kl_max", r.kl_max},
                          {"top1_agreement", r.top1_agreement}};
-        std::printf("%s\n", j.dump(1).c_str());
+        std::printf("%s\n", json_text(j, 1).c_str());
         return;
     }
     std::printf("perplexity %.4f +- %.4f over %zu tokens in %zu windows of %d, %.0f tokens/s\n", r.perplexity,

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/eval/bench.h"
+#include "tools/json_text.h"
 #include "tools/options.h"
 #include "tools/shape_options.h"
 
@@ -89,7 +90,7 @@ Result<int> PlanCommand::operator()() const {
     }
     j["kv_bytes_by_type"] = types;
     if (json) {
-        std::printf("%s\n", j.dump(2).c_str());
+        std::printf("%s\n", json_text(j, 2).c_str());
         return exit_ok;
     }
     std::printf("%s\n", where.c_str());

@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "ggml/file/quote.h"
 #include "src/model/vocab_file.h"
 #include "src/quant/convert.h"
 #include "src/text/pattern.h"
+#include "tools/json_text.h"
 #include "tools/options.h"
 
 namespace nibble {
@@ -120,11 +122,11 @@ void QuantizeCommand::print_plan(const ConvertPlan& plan) const {
         j["bytes"] = plan.bytes;
         j["bits_per_weight"] = bits_per_weight(plan);
         j["substitutions"] = plan.substitutions;
-        std::printf("%s\n", j.dump(1).c_str());
+        std::printf("%s\n", json_text(j, 1).c_str());
         return;
     }
     for (const TensorPlan& p : plan.tensors)
-        std::printf("%-44s %-6s -> %-6s %10.3f MiB\n", p.name.c_str(),
+        std::printf("%-44s %-6s -> %-6s %10.3f MiB\n", printable(p.name).c_str(),
                     std::string(p.source->type_name()).c_str(), std::string(info(p.type).name).c_str(),
                     mib(p.bytes));
     std::printf("%.1f MiB -> %.1f MiB, %.3f bits per weight\n", mib(plan.source_bytes), mib(plan.bytes),
@@ -150,7 +152,7 @@ void QuantizeCommand::print_report(const ConvertPlan& plan, const std::vector<Te
                                     {"to", info(r.to).name},
                                     {"relative_error", r.relative_error},
                                     {"importance", r.weighted}});
-        std::printf("%s\n", j.dump(1).c_str());
+        std::printf("%s\n", json_text(j, 1).c_str());
         return;
     }
     std::vector<TensorReport> worst = reports;
@@ -160,8 +162,8 @@ void QuantizeCommand::print_report(const ConvertPlan& plan, const std::vector<Te
                 rate);
     std::printf("largest relative errors\n");
     for (size_t i = 0; i < std::min<size_t>(5, worst.size()); ++i)
-        std::printf("  %-44s %-6s %.5f\n", worst[i].name.c_str(), std::string(info(worst[i].to).name).c_str(),
-                    worst[i].relative_error);
+        std::printf("  %-44s %-6s %.5f\n", printable(worst[i].name).c_str(),
+                    std::string(info(worst[i].to).name).c_str(), worst[i].relative_error);
 }
 
 // A line that is redrawn on a terminal; in a pipe one line per tenth.
@@ -175,8 +177,8 @@ class ProgressLine {
         const double rate = seconds > 0 ? mib(p.source_bytes_done) / seconds : 0,
                      left = share > 0 ? seconds * (1 - share) / share : 0;
         if (terminal_) {
-            std::fprintf(stderr, "\r\033[K%3.0f %%  %5.0f MiB/s  %4.0f s left  %.*s", 100 * share, rate, left,
-                         static_cast<int>(p.tensor.size()), p.tensor.data());
+            std::fprintf(stderr, "\r\033[K%3.0f %%  %5.0f MiB/s  %4.0f s left  %s", 100 * share, rate, left,
+                         printable(p.tensor).c_str());
             if (p.source_bytes_done == p.source_bytes) std::fprintf(stderr, "\r\033[K");
         } else if (share >= next_) {
             std::fprintf(stderr, "%3.0f %%  %.0f MiB/s\n", 100 * share, rate);
@@ -198,14 +200,14 @@ Result<int> QuantizeCommand::operator()() const {
     const ConvertPlan plan = NIBBLE_TRY(plan_conversion(*model, options));
     NIBBLE_TRY(check_used(keep, "--keep", plan));
     NIBBLE_TRY(check_used(only, "--only", plan));
-    for (const std::string& note : model->notes) std::fprintf(stderr, "nibble: note: %s\n", note.c_str());
+    for (const std::string& note : model->notes) print_note(note);
     for (const std::string& line : plan.substitutions)
-        std::fprintf(stderr, "nibble: substituted %s\n", line.c_str());
+        std::fprintf(stderr, "nibble: substituted %s\n", printable(line, max_message).c_str());
     if (!plan.lossy_sources.empty())
         std::fprintf(
             stderr,
             "nibble: warning: %zu tensors of the source are quantized already (%s, ...): their loss stays\n",
-            plan.lossy_sources.size(), plan.lossy_sources[0].c_str());
+            plan.lossy_sources.size(), printable(plan.lossy_sources[0]).c_str());
     if (dry_run) {
         print_plan(plan);
         return exit_ok;

@@ -186,8 +186,7 @@ Result<int> RunCommand::operator()() const {
     Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
     const LoadTime load{std::chrono::duration<double>(Clock::now() - start).count(),
                         engine.runner().pack_seconds()};
-    for (const std::string& note : engine.runner().model().notes)
-        std::fprintf(stderr, "nibble: note: %s\n", note.c_str());
+    for (const std::string& note : engine.runner().model().notes) print_note(note);
 
     nlohmann::ordered_json parameters = {{"model", path.string()}, {"n", n}, {"ctx", engine.ctx()}};
     if (decoding.beams)

@@ -8,14 +8,19 @@
 
 #include <unistd.h>
 
+#include "ggml/file/quote.h"
 #include "tools/command_line.h"
 #include "tools/help.h"
 #include "tools/settings.h"
 
 namespace nibble {
 
+void print_note(const std::string& text) {
+    std::fprintf(stderr, "nibble: note: %s\n", printable(text, max_message).c_str());
+}
+
 int report(const Error& error) {
-    std::fprintf(stderr, "nibble: %s\n", error.message().c_str());
+    std::fprintf(stderr, "nibble: %s\n", printable(error.message(), max_message).c_str());
     return error.code == ErrorCode::invalid_argument ? exit_usage : exit_failure;
 }
 

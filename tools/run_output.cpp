@@ -8,13 +8,12 @@
 #include <utility>
 
 #include "ggml/base/cat.h"
+#include "tools/json_text.h"
 
 namespace nibble {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string dump(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 double rate(int64_t n, double seconds) { return n > 0 && seconds > 0 ? static_cast<double>(n) / seconds : 0; }
 
@@ -44,7 +43,8 @@ size_t RunOutput::add(RunAnswer answer) {
     if (format_ == RunFormat::text) pending = answer.prompt;
     if (format_ == RunFormat::jsonl)
         pending =
-            dump({{"event", "start"}, {"index", answers_.size()}, {"prompt_tokens", answer.prompt_tokens}}) +
+            json_text(
+                {{"event", "start"}, {"index", answers_.size()}, {"prompt_tokens", answer.prompt_tokens}}) +
             "\n";
     answers_.push_back(std::move(answer));
     return answers_.size() - 1;
@@ -89,15 +89,15 @@ void RunOutput::take(const Event& e) {
     if (format_ == RunFormat::jsonl && e.token >= 0) {
         Json line = {{"event", "token"}, {"index", index}, {"token", e.token}, {"text", e.text}};
         if (!one.is_null()) line["logprob"] = e.logprob, line["top"] = one["top"];
-        show(index, dump(line) + "\n");
+        show(index, json_text(line) + "\n");
     }
     if (a.finish == Finish::none) return;
     if (format_ == RunFormat::text && answers_.size() > 1) show(index, "\n");
-    if (format_ == RunFormat::json) show(index, dump(result(index)));
+    if (format_ == RunFormat::json) show(index, json_text(result(index)));
     if (format_ == RunFormat::jsonl) {
         Json line = {{"event", "end"}, {"index", index}};
         line.update(result(index));
-        show(index, dump(line) + "\n");
+        show(index, json_text(line) + "\n");
     }
 }
 

@@ -11,6 +11,7 @@
 #include "ggml/base/cat.h"
 #include "ggml/cpu/cpu_backend.h"
 #include "tools/device_options.h"
+#include "tools/json_text.h"
 
 namespace nibble {
 namespace {
@@ -46,7 +47,7 @@ Result<int> report_system(bool json, bool measure) {
         j["bandwidth_gbps"] = backend->read_bandwidth() / 1e9;
     }
     if (json) {
-        std::printf("%s\n", j.dump(2).c_str());
+        std::printf("%s\n", json_text(j, 2).c_str());
         return exit_ok;
     }
     std::printf("processor     %s\n", j["processor"].get<std::string>().c_str());

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "ggml/base/cat.h"
+#include "ggml/file/quote.h"
+#include "tools/cli.h"
 
 namespace nibble {
 namespace {
@@ -87,7 +89,7 @@ void ReplView::end_answer() {
 
 void ReplView::notice(std::string_view text) {
     if (terminal_ && std::exchange(line_open_, false)) write("\n");
-    std::fprintf(stderr, "nibble: %.*s\n", static_cast<int>(text.size()), text.data());
+    std::fprintf(stderr, "nibble: %s\n", printable(text, max_message).c_str());
 }
 
 void ReplView::status(const Turn& turn, int32_t ctx) const {
