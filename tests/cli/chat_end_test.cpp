@@ -65,10 +65,10 @@ TEST_CASE("chat: SIGTERM in an answer keeps what came of it, on a terminal and f
     const Home home;
     // The input stays open: it is the signal that ends it.
     const std::string in = (home.dir / "in").string(), out = (home.dir / "out").string();
-    const ProcessResult r = shell(cat("mkfifo ", in, "; exec 3<>", in,
-                                      "; echo Hello >&3; \"$0\" chat -n 4 --no-history --session ",
-                                      home.session, " <", in, " >", out, " & p=$!; while [ ! -s ", out,
-                                      " ]; do sleep 0.1; done; kill -TERM $p; wait $p; echo \" $?\""));
+    const ProcessResult r = shell(
+        cat("mkfifo ", in, "; exec 3<>", in, "; echo Hello >&3; \"$0\" chat -n 4 --no-history --session ",
+            home.session, " <", in, " >", out, " & p=$!; n=0; while [ $n -lt 300 ] && [ ! -s ", out,
+            " ]; do n=$((n + 1)); sleep 0.1; done; kill -TERM $p; wait $p; echo \" $?\""));
     CHECK(r.out.find(" 143") != std::string::npos);
     CHECK(home.kept() == "2 messages");
 }
