@@ -142,6 +142,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<BenchCommand>();
     c->model.add(app);
     c->shape.add(app);
+    c->shape.add_seed(app);
     const auto numbers = [&](const char* flag, std::vector<int32_t>& list, const char* what, int32_t least) {
         app.add_option(flag, list, what)
             ->delimiter(',')
@@ -157,6 +158,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
         ->capture_default_str();
     app.add_flag("--json", c->json, "one JSON object");
     c->options.add(app);
+    c->options.add_batch(app);
     app.footer(
         "Examples:\n  nibble bench -m model.gguf -d 0,4096\n"
         "  nibble bench --shape llama-3.1-8b --type int4 -p 512 -n 64");

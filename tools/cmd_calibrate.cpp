@@ -51,6 +51,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     c->model.add(app);
     c->text.add(app);
     app.add_option("-o,--output", c->out, "the importance file to write")->required()->type_name("FILE");
+    c->options.add_ctx(app, WindowOptions::ctx_help);
     c->options.add(app);
     app.footer(
         "Examples:\n  nibble calibrate -m models/fairytale -f text.txt -o story.imatrix\n"

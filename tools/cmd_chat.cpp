@@ -140,7 +140,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     app.add_flag("--no-history", c->no_history, "neither read nor keep the history of lines")->group(screen);
     c->sampling.add(app);
     c->model.add(app);
-    c->options.add(app);
+    c->options.add_all(app);
     app.footer(
         "Examples:\n  nibble chat\n  nibble chat -m model.gguf --system \"Answer briefly.\" --temp 0.7");
     return [c] {

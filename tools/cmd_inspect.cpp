@@ -124,12 +124,15 @@ Result<int> InspectCommand::operator()() const {
 
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<InspectCommand>();
-    app.add_option("model", c->given, "the same as -m")->type_name("MODEL");
+    auto* given = app.add_option("model", c->given, "the same as -m")->type_name("MODEL");
     c->model.add(app);
-    app.add_flag("--metadata,!--no-metadata", c->metadata, "list the metadata [on]");
-    app.add_flag("--tensors,!--no-tensors", c->tensors, "list the tensors [on]");
-    app.add_flag("--template", c->chat, "the chat template instead, and where it is from");
+    auto* model = app.get_option("--model")->excludes(given);
+    auto* metadata = app.add_flag("--metadata,!--no-metadata", c->metadata, "list the metadata [on]");
+    auto* tensors = app.add_flag("--tensors,!--no-tensors", c->tensors, "list the tensors [on]");
+    auto* chat = app.add_flag("--template", c->chat, "the chat template instead, and where it is from");
     auto* system = app.add_flag("--system", c->system, "this machine instead: processor, kernels, memory");
+    for (CLI::Option* o : {metadata, tensors}) chat->excludes(o);
+    for (CLI::Option* o : {given, model, metadata, tensors, chat}) system->excludes(o);
     app.add_flag("--json", c->json, "with --system: as JSON")->needs(system);
     app.add_flag("--measure", c->measure, "with --system: measure the read bandwidth of memory")
         ->needs(system);

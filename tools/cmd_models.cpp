@@ -99,8 +99,9 @@ Result<int> ModelsCommand::operator()() const {
 
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<ModelsCommand>();
-    app.add_flag("--json", c->json, "a JSON list: name, path, architecture, parameters, bytes, type");
-    app.add_flag("--names", c->names, "the names alone, one a line");
+    auto* json =
+        app.add_flag("--json", c->json, "a JSON list: name, path, architecture, parameters, bytes, type");
+    app.add_flag("--names", c->names, "the names alone, one a line")->excludes(json);
     app.footer("Examples:\n  nibble models\n  NIBBLE_MODEL_FOLDERS=/data/models nibble models --json");
     return [c] { return (*c)(); };
 }

@@ -101,6 +101,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     app.add_option("--stride", c->text.stride, "tokens between the starts of windows [a window, --ctx]")
         ->check(CLI::Range(1, 1 << 30));
     app.add_flag("--json", c->json, "the result as JSON");
+    c->options.add_ctx(app, WindowOptions::ctx_help);
     c->options.add(app);
     app.footer(
         "Examples:\n  nibble perplexity -m model.gguf -f text.txt --ctx 512\n"

@@ -112,8 +112,11 @@ std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<PlanCommand>();
     c->model.add(app);
     c->shape.add(app);
+    c->shape.add_n_ctx(app);
     app.add_flag("--json", c->json, "one JSON object");
+    c->options.add_ctx(app, "tokens of prompt and answer [model's, at most 8192]");
     c->options.add(app);
+    c->options.add_batch(app);
     app.footer(
         "Examples:\n  nibble plan -m model.gguf --ctx 32768\n"
         "  nibble plan --shape llama-3.1-8b --type int4 --kv-type int8");

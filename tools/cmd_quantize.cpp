@@ -239,8 +239,9 @@ std::function<Result<int>()> setup(CLI::App& app) {
     app.add_option("--importance", c->importance,
                    "file of `nibble calibrate`: weighs errors by what the model sees")
         ->type_name("FILE");
-    app.add_option("--output-type", c->output_type, "type of the output matrix (a tied embedding is one)");
-    app.add_option("--embedding-type", c->embedding_type, "type of the token embedding");
+    app.add_option("--output-type", c->output_type, "type of the output matrix (a tied embedding is one)")
+        ->type_name("TYPE");
+    app.add_option("--embedding-type", c->embedding_type, "type of the token embedding")->type_name("TYPE");
     const auto list = [&](std::string flag, std::vector<std::string>& to, std::string help) {
         app.add_option(flag, to, help)
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -250,7 +251,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     list("--only", c->only, "REGEX[=TYPE]: convert these tensors only; the others stay as they are");
     app.add_flag("--no-fallback", c->no_fallback,
                  "fail instead of substituting a type that does not fit a row");
-    app.add_flag("--no-search", c->no_search, "plain rounding: faster, more error");
+    app.add_flag("--no-search", c->no_search, "plain rounding: faster, more error")->excludes("--importance");
     app.add_flag("--dry-run", c->dry_run, "print what would be written, exactly, and write nothing");
     app.add_flag("--json", c->json, "the result as JSON");
     app.add_flag("--force", c->force, "overwrite the destination");

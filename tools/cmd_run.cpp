@@ -54,7 +54,7 @@ struct RunCommand {
 };
 
 bool RunCommand::applies_template(const Tokenizer& tokenizer) const {
-    if (raw || (special && !chat)) return false;
+    if (raw || special) return false;
     return chat || !chat_template.given.empty() || tokenizer.vocab().chat_template.has_value();
 }
 
@@ -169,6 +169,9 @@ Result<int> RunCommand::operator()() const {
     Request base;
     base.sampling = params;
     base.decoding = NIBBLE_TRY(decoding.decoding(params));
+    if (logprobs >= 0 && !json && !jsonl)
+        return Error{ErrorCode::invalid_argument, "--logprobs", "has no place in plain text",
+                     "add --json or --jsonl"};
     if (jsonl && base.decoding.kind != Decoding::Kind::sample)
         return Error{ErrorCode::invalid_argument, "--jsonl",
                      "tells tokens as they come; of --beams and --best-of the answer is known at the end",
@@ -226,6 +229,7 @@ void add_output(CLI::App& app, RunCommand& c) {
         ->group(more);
     app.add_flag("--echo", c.echo, "the prompt before the answer, as the model sees it")->group(more);
     app.add_option("--parallel", c.parallel, "prompts of --prompts that run at once")
+        ->needs("--prompts")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str()
         ->group(more);
@@ -238,8 +242,11 @@ void add_answer(CLI::App& app, RunCommand& c) {
     raw->group(prompt);
     chat->excludes(raw)->group(more);
     c.chat_template.add(app, prompt);
-    app.add_flag("--special", c.special, "control tokens in the prompt are parsed; implies --raw")
-        ->group(more);
+    auto* special =
+        app.add_flag("--special", c.special, "control tokens in the prompt are parsed; implies --raw")
+            ->group(more);
+    for (CLI::Option* o : {raw, special}) o->excludes("--template");
+    special->excludes(chat);
     app.add_option("-n,--n-predict", c.n, "tokens to generate [until the text or context ends]")
         ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))  // -1 says that there is no limit
         ->group(group);
@@ -260,7 +267,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
     c->sampling.add(app);
     c->decoding.add(app, "More about the answer");
     c->model.add(app);
-    c->options.add(app);
+    c->options.add_all(app);
     app.footer(
         "Examples:\n  nibble run --raw -p \"Once upon a time\" -n 100\n"
         "  cat report.txt | nibble run -m model.gguf -p \"Summarise:\" --json");

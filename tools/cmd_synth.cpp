@@ -33,6 +33,8 @@ struct SynthCommand {
 std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<SynthCommand>();
     c->shape.add(app);
+    c->shape.add_seed(app);
+    c->shape.add_n_ctx(app);
     app.get_option("--shape")->required();
     app.add_option("-o,--output", c->output, "GGUF file to write")->required()->type_name("FILE");
     app.add_option("--tokenizer", c->tokenizer.given, "model whose tokenizer is used [the bundled model]")

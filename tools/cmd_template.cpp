@@ -74,12 +74,14 @@ std::function<Result<int>()> setup(CLI::App& app) {
     auto c = std::make_shared<TemplateCommand>();
     c->model.add(app);
     app.add_option("--template", c->name, "a name from prompts/ or a file, instead of the model's")
+        ->excludes("--model")
         ->type_name("TEMPLATE");
     app.add_option("--conversation", c->conversation,
                    "JSON: messages, add_generation_prompt, bos_token, eos_token; - is stdin")
         ->required()
         ->type_name("FILE");
-    app.add_option("--now", c->now, "the time that the template sees, e.g. 2026-11-20T12:00:00");
+    app.add_option("--now", c->now, "the time that the template sees, e.g. 2026-11-20T12:00:00")
+        ->type_name("TIME");
     app.footer(
         "Examples:\n  nibble template --conversation talk.json\n  nibble template --template llama3 "
         "--conversation - < talk.json");

@@ -96,9 +96,11 @@ std::function<Result<int>()> setup(CLI::App& app) {
         "text", [c](const std::string& t) { c->text = t, c->has_text = true; }, "the text [standard input]");
     c->model.add(app);
     auto* ids = app.add_flag("--ids", c->ids, "ids only, separated by spaces, on one line");
-    app.add_flag("--detokenize", c->detokenize, "the input is ids; print their text exactly")->excludes(ids);
-    app.add_flag("--special", c->special, "special tokens in the text are parsed, not taken as text");
-    app.add_flag("--bos", c->bos, "add the BOS and EOS tokens that the model asks for");
+    auto* back = app.add_flag("--detokenize", c->detokenize, "the input is ids; print their text exactly");
+    auto* special =
+        app.add_flag("--special", c->special, "special tokens in the text are parsed, not taken as text");
+    auto* bos = app.add_flag("--bos", c->bos, "add the BOS and EOS tokens that the model asks for");
+    for (CLI::Option* o : {ids, special, bos}) back->excludes(o);
     app.footer(
         "Examples:\n  nibble tokenize \"Once upon a time\"\n  nibble tokenize --ids < story.txt | nibble "
         "tokenize --detokenize");

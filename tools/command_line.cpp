@@ -92,6 +92,21 @@ std::string nearest(std::string_view word, std::span<const std::string> known) {
     return best;
 }
 
+Result<void> refuse_empty_values(const CLI::App& command) {
+    constexpr std::string_view texts[] = {"TEXT", "X", "RE"};  // may be empty
+    for (const CLI::Option* o : command.get_options()) {
+        if (o->count() == 0 || o->get_items_expected_max() == 0) continue;
+        const std::string type = o->get_type_name();
+        if (std::ranges::find(texts, type) != std::end(texts)) continue;
+        const std::vector<std::string> values = o->reduced_results();
+        if (std::ranges::find(values, "") == values.end()) continue;
+        const std::string name = o->get_lnames().empty() ? o->get_name(true) : "--" + o->get_lnames()[0];
+        return Error{ErrorCode::invalid_argument, name, "is empty",
+                     "an unset variable? leave the option out for its default"};
+    }
+    return {};
+}
+
 Error unknown_command(const CLI::App& root, const std::string& name) {
     std::vector<std::string> names;
     for (const CLI::App* sub : root.get_subcommands({})) names.push_back(sub->get_name());

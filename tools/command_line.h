@@ -22,6 +22,10 @@ std::vector<std::string> with_empty_values(std::span<const std::string> args, co
 // Empty: none.
 std::string nearest(std::string_view word, std::span<const std::string> known);
 
+// An option whose value is empty and names something: a model, a file, a type. An unset variable of a shell
+// gives such a value, and what is taken when the option is left out is not what was meant.
+Result<void> refuse_empty_values(const CLI::App& command);
+
 Error unknown_command(const CLI::App& root, const std::string& name);
 
 // The message of a command line that CLI11 refuses, with its line feed. `command` is what it begins with.

@@ -2,9 +2,27 @@
 // Settings of the sampler from the configuration file give way to --beams, flags are refused beside it.
 #include "tools/decoding_options.h"
 
+#include <charconv>
+
 #include "ggml/base/cat.h"
 
 namespace nibble {
+
+namespace {
+
+// CLI::Range lets NaN pass.
+CLI::Validator in_range(double least, double most) {
+    return {[least, most](std::string& text) {
+                double v = 0;
+                const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
+                const bool ok = error == std::errc{} && end == text.data() + text.size();
+                if (ok && v >= least && v <= most) return std::string();
+                return cat("Value ", text, " not in range ", least, " to ", most);
+            },
+            cat("FLOAT in [", least, " - ", most, "]")};
+}
+
+}  // namespace
 
 void DecodingOptions::add(CLI::App& app, const std::string& group) {
     auto* many = app.add_option("--beams", beams, "beam search with N beams; takes no sampling flags")
@@ -13,7 +31,7 @@ void DecodingOptions::add(CLI::App& app, const std::string& group) {
     app.add_option("--length-penalty", length_penalty,
                    "of --beams; 0 favours short answers, above 1 long ones")
         ->needs(many)
-        ->check(CLI::Range(0.0, 10.0))
+        ->check(in_range(0, 10))
         ->capture_default_str()
         ->group(group);
     app.add_option("--best-of", best_of, "the likeliest of N answers, those of seed, seed+1, ...")

@@ -96,7 +96,8 @@ int main(int argc, char** argv) {
         note_origin(settings, e.what());
         return code;
     }
-    const Result<int> code = selected();
+    const Result<void> filled = refuse_empty_values(*app.get_subcommands()[0]);
+    const Result<int> code = filled ? selected() : Result<int>(filled.error());
     if (code) return flushed(*code);
     if (code.error().code == ErrorCode::invalid_argument) note_origin(settings, code.error().message());
     return report(code.error());

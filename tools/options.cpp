@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view bundled_model = "fairytale-int8.gguf";
+constexpr const char* rare_group = "More about the model";
 
 Result<Type> cache_type(const std::string& name, std::string_view flag) {
     const auto type = name == "int8"   ? std::optional(Type::q8_0)
@@ -53,25 +54,41 @@ Result<fs::path> ModelOption::path() const {
 }
 
 void RunOptions::add(CLI::App& app) {
-    app.add_option("-c,--ctx", ctx, "tokens of prompt and answer [model's, at most 8192]")
-        ->check(CLI::Range(1, 1 << 30))
-        ->group("Model");
     app.add_option("-t,--threads", threads, "threads [one per physical core]")
         ->check(CLI::Range(1, 1024))
         ->group("Model");
-    const std::string more = "More about the model", types = "f32|f16|bf16|int8|int4";
+    const std::string more = rare_group, types = "f32|f16|bf16|int8|int4";
     app.add_option("--kv-type", kv_type, "type of the KV cache [f16]")->type_name(types)->group(more);
     app.add_option("--k-type", k_type, "of the cached keys alone")->type_name(types)->group(more);
     app.add_option("--v-type", v_type, "of the cached values alone")->type_name(types)->group(more);
+    app.add_option("--isa", isa, "instruction set of the kernels [the best of this machine]")
+        ->type_name("ISA")
+        ->group(more);
+    app.add_flag("--no-pack", no_pack, "run from the mapped file: half the memory, slower")->group(more);
+    device.add(app);
+}
+
+void RunOptions::add_ctx(CLI::App& app, const std::string& help) {
+    app.add_option("-c,--ctx", ctx, help)->check(CLI::Range(1, 1 << 30))->group("Model");
+}
+
+void RunOptions::add_batch(CLI::App& app) {
     app.add_option("--batch", batch, "prompt tokens per step")
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str()
-        ->group(more);
-    app.add_option("--isa", isa, "instruction set of the kernels [the best of this machine]")->group(more);
-    app.add_flag("--no-pack", no_pack, "run from the mapped file: half the memory, slower")->group(more);
+        ->group(rare_group);
+}
+
+void RunOptions::add_check_nan(CLI::App& app) {
     app.add_flag("--check-nan", check_nan, "stop at the first NaN or infinity and name its layer")
-        ->group(more);
-    device.add(app);
+        ->group(rare_group);
+}
+
+void RunOptions::add_all(CLI::App& app) {
+    add_ctx(app, "tokens of prompt and answer [model's, at most 8192]");
+    add(app);
+    add_batch(app);
+    add_check_nan(app);
 }
 
 Result<EngineConfig> RunOptions::config() const {

@@ -25,6 +25,8 @@ struct ModelOption {
     Result<std::filesystem::path> path() const;
 };
 
+// How a model is run. A command has the flags that it obeys: add() those of every command, the others where
+// they mean something.
 struct RunOptions {
     int32_t ctx = 0;
     int32_t threads = 0;
@@ -33,6 +35,10 @@ struct RunOptions {
     bool check_nan = false, no_pack = false;
     DeviceOptions device;
     void add(CLI::App& app);
+    void add_ctx(CLI::App& app, const std::string& help);
+    void add_batch(CLI::App& app);
+    void add_check_nan(CLI::App& app);
+    void add_all(CLI::App& app);  // for commands that generate text
     Result<EngineConfig> config() const;
     Result<std::vector<std::unique_ptr<Backend>>> backends() const;
 };
@@ -51,6 +57,7 @@ struct SamplingOptions {
 
 // A text in windows of --ctx tokens, all of whose logits are wanted: perplexity, calibration.
 struct WindowOptions {
+    static constexpr const char* ctx_help = "tokens of a window [512]";
     std::string file;
     int32_t stride = 0, most = 0;
     void add(CLI::App& app);

@@ -63,6 +63,8 @@ bool suits(const CLI::Option& o, const std::vector<std::string>& values) {
 
 bool is_given(const CLI::Option& o, std::span<const std::string> args) {
     for (const std::string& a : args) {
+        if (!o.nonpositional() && !a.starts_with('-'))
+            return true;  // of commands whose other options are flags
         if (a == "--") break;
         for (const std::string& n : o.get_lnames())
             if (a == "--" + n || a.starts_with("--" + n + "=")) return true;
@@ -158,8 +160,6 @@ Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings,
         if (!o || is_given(*o, given) || (!strict && !suits(*o, values))) return;
         if (std::ranges::any_of(o->get_excludes(), [&](const auto* x) { return is_given(*x, given); }))
             return;
-        // What belongs to another option has no place without it.
-        if (std::ranges::any_of(o->get_needs(), [&](const auto* x) { return !is_given(*x, given); })) return;
         std::erase_if(list, [&](const SettingArgument& a) { return a.name == name; });
         for (const std::string& v : values)
             list.push_back({name, cat("--", name, "=", is_path(*o) ? at_home(v) : v), origin});
@@ -184,6 +184,14 @@ Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings,
             if (const char* value = std::getenv(upper.c_str()); value && *value)
                 add(name, {value}, upper, false);
         }
+    // What belongs to another option has no place without it.
+    const auto is_there = [&](const CLI::Option* o) {
+        return is_given(*o, given) ||
+               std::ranges::any_of(list, [&](const auto& a) { return find_option(command, a.name) == o; });
+    };
+    std::erase_if(list, [&](const SettingArgument& a) {
+        return !std::ranges::all_of(find_option(command, a.name)->get_needs(), is_there);
+    });
     return list;
 }
 

@@ -5,16 +5,31 @@
 #include "ggml/base/cat.h"
 
 namespace nibble {
+namespace {
+
+constexpr int32_t max_size = 1 << 22;
+
+void add_size(CLI::App& app, const char* flag, int32_t& value, const char* what, int32_t most) {
+    app.add_option(flag, value, what)
+        ->check(CLI::Range(1, most))
+        ->needs("--shape")
+        ->group("More about the shape");
+}
+
+}  // namespace
 
 void ShapeOptions::add(CLI::App& app) {
     std::string names;
     for (const ModelShape& s : all_shapes()) names += cat(names.empty() ? "" : "|", s.name);
-    app.add_option("--shape", name, "random weights of this shape instead of a model")->type_name(names);
+    auto* shape =
+        app.add_option("--shape", name, "random weights of this shape instead of a model")->type_name(names);
+    if (CLI::Option* model = app.get_option_no_throw("--model")) shape->excludes(model);
     app.add_option("--type", type, "type of the random weights, as in nibble quantize")
+        ->type_name("TYPE")
+        ->needs(shape)
         ->capture_default_str();
-    app.add_option("--weights-seed", seed, "seed of the random weights")->capture_default_str();
-    const auto size = [&](const char* flag, int32_t& value, const char* what, int32_t most = 1 << 22) {
-        app.add_option(flag, value, what)->check(CLI::Range(1, most))->group("More about the shape");
+    const auto size = [&](const char* flag, int32_t& value, const char* what, int32_t most = max_size) {
+        add_size(app, flag, value, what, most);
     };
     size("--layers", layers, "number of layers", 1024);  // as many as a model may have
     size("--embd", embd, "width of the residual stream");
@@ -23,7 +38,16 @@ void ShapeOptions::add(CLI::App& app) {
     size("--kv-heads", kv_heads, "key-value heads");
     size("--head-dim", head_dim, "columns of a head");
     size("--vocab", vocab, "tokens");
-    size("--n-ctx", n_ctx, "context the model claims");
+}
+
+void ShapeOptions::add_seed(CLI::App& app) {
+    app.add_option("--weights-seed", seed, "seed of the random weights")
+        ->needs("--shape")
+        ->capture_default_str();
+}
+
+void ShapeOptions::add_n_ctx(CLI::App& app) {
+    add_size(app, "--n-ctx", n_ctx, "context the model claims", max_size);
 }
 
 Result<ModelShape> ShapeOptions::shape() const {

@@ -14,9 +14,9 @@ using namespace nibble;
 namespace {
 
 // A shape small enough to make and run at once; 256 columns hold every format's blocks.
-const std::vector<std::string> tiny = {"--shape", "llama-3.2-1b", "--layers", "2",  "--embd",     "256",
-                                       "--ff",    "512",          "--heads",  "4",  "--kv-heads", "2",
-                                       "--vocab", "4200",         "--n-ctx",  "512"};
+const std::vector<std::string> tiny = {"--shape", "llama-3.2-1b", "--layers", "2", "--embd",     "256",
+                                       "--ff",    "512",          "--heads",  "4", "--kv-heads", "2",
+                                       "--vocab", "4200"};
 
 std::vector<std::string> with(std::vector<std::string> args, const std::vector<std::string>& more) {
     args.insert(args.end(), more.begin(), more.end());
