@@ -260,19 +260,29 @@ size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
     return scratch ? scratch(e, shapes) : 0;
 }
 
-Result<void> CudaBackend::launch_one(const BoundInstr& b) {
-    const Implementation i = implementation(op_of(*b.instr->op));
-    const bool matrix = op_of(*b.instr->op) == Op::matmul || op_of(*b.instr->op) == Op::moe_matmul;
-    for (size_t w = 2; matrix && w < b.in.size(); ++w)
-        if (b.in[w] && !readable(b.in[w]))
-            return Error{ErrorCode::internal, b.instr->label, "a weight was not placed", ""};
-    const cuda::Exec e{&stream_, &card_, counters_.get()};
-    i.run(e, b.args(), b.scratch);
+Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) const {
+    for (const BoundInstr& b : instrs) {
+        const bool matrix = op_of(*b.instr->op) == Op::matmul || op_of(*b.instr->op) == Op::moe_matmul;
+        for (size_t w = 2; matrix && w < b.in.size(); ++w)
+            if (b.in[w] && !readable(b.in[w]))
+                return Error{ErrorCode::internal, b.instr->label, "a weight was not placed", ""};
+    }
     return {};
 }
 
+void CudaBackend::launch_one(const BoundInstr& b) {
+    implementation(op_of(*b.instr->op)).run({&stream_, &card_, counters_.get()}, b.args(), b.scratch);
+}
+
 Result<void> CudaBackend::launch_all(std::span<BoundInstr> instrs) {
-    for (const BoundInstr& b : instrs) NIBBLE_TRY(launch_one(b));
+    NIBBLE_TRY(check_weights(instrs));
+    for (size_t i = 0; i < instrs.size();) {
+        const cuda::Exec e{&stream_, &card_, counters_.get()};
+        const size_t joined = options_.joined ? cuda::run_joined(e, instrs.subspan(i)) : 0;
+        if (!joined) launch_one(instrs[i]);
+        joined_instructions_ += joined ? static_cast<int64_t>(joined) - 1 : 0;
+        i += joined ? joined : 1;
+    }
     return {};
 }
 
@@ -293,7 +303,8 @@ Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
     };
     NIBBLE_TRY(fetch(copy.in));
     observer.before(copy);
-    NIBBLE_TRY(launch_one(b));
+    NIBBLE_TRY(check_weights({&b, 1}));
+    launch_one(b);
     NIBBLE_TRY(stream_.synchronize());
     copy.out = b.out;
     NIBBLE_TRY(fetch(copy.out));

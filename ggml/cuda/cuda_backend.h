@@ -18,6 +18,7 @@ struct CudaOptions {
     int device = 0;      // as the CUDA runtime counts
     int threads = 0;     // of the host, that pack weights; 0: one per usable core
     bool graphs = true;  // false: every launch by itself
+    bool joined = true;  // false: every instruction by itself
 };
 
 class CudaBackend final : public Backend {
@@ -44,6 +45,9 @@ class CudaBackend final : public Backend {
 
     const cuda::Card& card() const { return card_; }
     int64_t graph_launches() const { return graph_launches_; }
+    int64_t joined_instructions() const {
+        return joined_instructions_;
+    }  // that needed no launch of their own
 
   private:
     // What makes two steps the same launches: the instructions, their addresses and numbers of rows.
@@ -63,7 +67,8 @@ class CudaBackend final : public Backend {
           pool_(std::make_unique<ThreadPool>(options.threads)) {}
 
     Result<void> launch_all(std::span<BoundInstr> instrs);
-    Result<void> launch_one(const BoundInstr& instr);
+    Result<void> check_weights(std::span<const BoundInstr> instrs) const;
+    void launch_one(const BoundInstr& instr);
     Result<void> observed(BoundInstr& instr, Observer& observer);
     Result<void> place_tiles(const Tensor& host, std::byte* to);
 
@@ -76,6 +81,7 @@ class CudaBackend final : public Backend {
     std::map<uint64_t, Recorded> graphs_;
     std::map<const std::byte*, std::weak_ptr<std::byte>> tiles_;  // by the host's address
     int64_t graph_launches_ = 0;
+    int64_t joined_instructions_ = 0;
 };
 
 }  // namespace nibble

@@ -22,7 +22,7 @@
 //   atomic_add(int*, int)             returns the old value
 //   fence()                           makes the thread's writes visible to the device before what follows
 //   float_bits bits_float             the pattern of an f32
-//   multiplied(a, b) added(a, b)      rounded, never contracted to a fused operation; fused(a, b, c) a b + c
+//   fused(a, b, c)                    a b + c, rounded once; nothing else is contracted to that
 //   half_to_float bf16_to_float float_to_half float_to_bf16   round to nearest even; 16-bit patterns
 //   half2(lo, hi) bf162(lo, hi)       two rounded values in a word; half2_sub half2_fma half2_mul
 //   byte_perm(a, b, selector)         PRMT: byte i of the result is byte (selector >> 4i & 7) of b:a

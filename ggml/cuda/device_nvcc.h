@@ -92,8 +92,6 @@ __device__ inline void load_matrix4_transposed(uint32_t (&r)[4], const void* p) 
 __device__ inline int atomic_add(int* p, int v) { return atomicAdd(p, v); }
 __device__ inline void fence() { __threadfence(); }
 
-__device__ inline float multiplied(float a, float b) { return __fmul_rn(a, b); }
-__device__ inline float added(float a, float b) { return __fadd_rn(a, b); }
 __device__ inline float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ inline uint32_t float_bits(float x) { return __float_as_uint(x); }
 __device__ inline float bits_float(uint32_t b) { return __uint_as_float(b); }

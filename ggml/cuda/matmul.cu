@@ -10,26 +10,12 @@
 namespace nibble::cuda {
 namespace {
 
+#include "ggml/cuda/gated.inl"
 #include "ggml/cuda/matmul.inl"
+#include "ggml/cuda/matmul_row.inl"
 
-// One of the weights whose results lie side by side.
-struct Segment {
-    const std::byte* data;
-    int64_t blocks;  // of 16 rows
-    int32_t rows, first_col;
-    View bias;
-};
-
-struct MatmulArgs {
-    Segment segment[max_matmul_weights];
-    int32_t segments;
-    View x, residual, out;
-    Activations prepared;
-    TileTable table;
-};
-
-__global__ void prepare_kernel(View x, Activations to) {
-    prepare_column(x.row(block_x()), x.cols, to, block_x(), reinterpret_cast<float*>(shared_memory()));
+__global__ void prepare_kernel(View x, RowNorm norm, Activations to) {
+    prepare_row(x, block_x(), norm, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
 }
 
 __device__ inline void store(const MatmulArgs& a, const Segment& s, int64_t row, int64_t column, float sum) {
@@ -60,7 +46,7 @@ __global__ void __launch_bounds__(256) matmul_kernel(MatmulArgs a) {
     Activations x = a.prepared;
     if constexpr (alone) {
         x = arranged(shared, 1, a.x.cols, false);
-        prepare_column(a.x.row(0), a.x.cols, x, 0, sums);
+        prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
     }
     if constexpr (f.table) fill_table(a.table, table);
     if constexpr (alone || f.table) sync_block();
@@ -79,8 +65,7 @@ __global__ void __launch_bounds__(256) matmul_kernel(MatmulArgs a) {
         const int64_t row = 16 * block + i % 16, column = first + i / 16;
         if (row < s.rows && column < a.x.rows)
             store(a, s, row, column,
-                  Product::result(sums, i % 16, i / 16) * x.inverse[column] *
-                      row_factor<f>(weight, a.x.cols, i % 16));
+                  scaled<f>(Product::result(sums, i % 16, i / 16), x, column, weight, a.x.cols, i % 16));
     }
 }
 
@@ -94,7 +79,7 @@ __global__ void f32_matmul_kernel(MatmulArgs a, int64_t stride) {
     const auto* const w = reinterpret_cast<const float*>(s.data + row * stride);
     const float* const x = a.x.row(column);
     float sum = 0;
-    for (int i = lane(); i < a.x.cols; i += 32) sum += w[i] * x[i];
+    for (int i = lane(); i < a.x.cols; i += 32) sum = fused(w[i], x[i], sum);
     sum = warp_sum(sum);
     if (lane() == 0) store(a, s, row, column, sum);
 }
@@ -120,47 +105,57 @@ void launch_gemm(const Exec& e, const MatmulArgs& a) {
     launch(gemm_kernel<format_code(f)>, dims, *e.stream, a);
 }
 
+// One row converts itself in every block, if it fits.
+bool converts_itself(const MatmulArgs& a) {
+    return a.x.rows == 1 && arranged_bytes(1, a.x.cols) <= largest_alone;
+}
+
 template <TileFormat f>
 void launch_rows(const Exec& e, const MatmulArgs& a) {
     const int64_t rows = a.x.rows;
     constexpr int64_t few = 32;
     if (rows > few && GemmShape<f>::shared_bytes <= e.card->shared_per_block) return launch_gemm<f>(e, a);
-    if (rows == 1 && arranged_bytes(1, a.x.cols) <= largest_alone) return launch_product<f, 1, true>(e, a);
+    if (converts_itself(a)) return launch_product<f, 1, true>(e, a);
     if (rows <= 8) return launch_product<f, 1, false>(e, a);
     if (rows <= 16) return launch_product<f, 2, false>(e, a);
     launch_product<f, 4, false>(e, a);
 }
 
 void prepare(const Exec& e, const MatmulArgs& a) {
-    launch(prepare_kernel, Dims{a.x.rows, 1, 1, 256, 8 * sizeof(float)}, *e.stream, a.x, a.prepared);
+    launch(prepare_kernel, Dims{a.x.rows, 1, 1, 256, 8 * sizeof(float)}, *e.stream, a.x, a.norm, a.prepared);
 }
 
-}  // namespace
-
-size_t matmul_scratch(const Exec&, const OpArgs& a) { return arranged_bytes(a.in[0].rows, a.in[0].cols); }
-
-void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
-    const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
-    const Tensor& x = a.in[0];
-    if (x.rows == 0) return;
-    int32_t first_col = 0;
-    bool prepared = x.rows == 1;
-    for (size_t i = 0; i < n;) {
-        const Tensor& w = a.in[2 + i];
-        MatmulArgs args{
-            {{nullptr, 0, 0, 0, Tensor{}}, {nullptr, 0, 0, 0, Tensor{}}, {nullptr, 0, 0, 0, Tensor{}}},
+MatmulArgs args_of(const OpArgs& a, const Tensor& x, const RowNorm& norm, std::span<std::byte> scratch) {
+    const Segment none{nullptr, 0, 0, 0, Tensor{}};
+    return {{none, none, none},
             0,
             x,
             a.in[1],
             a.out[0],
-            {},
-            table_of(w.type)};
+            norm,
+            arranged(scratch.data(), x.rows, x.cols, false),
+            {}};
+}
+
+Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
+    const Tensor &w = a.in[2 + i],
+                 &bias = a.in[2 + static_cast<size_t>(a.params->as<MatmulParams>().n_weights) + i];
+    return {w.data, ceil_div(w.rows, int64_t{16}), static_cast<int32_t>(w.rows), first_col, bias};
+}
+
+void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, const Tensor& x, RowNorm norm) {
+    const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
+    if (x.rows == 0) return;
+    int32_t first_col = 0;
+    bool prepared = false;
+    for (size_t i = 0; i < n;) {
+        const Tensor& w = a.in[2 + i];
+        MatmulArgs args = args_of(a, x, norm, scratch);
+        args.table = table_of(w.type);
         // Neighbours of one format share a launch.
         for (; i < n && a.in[2 + i].type == w.type; ++i) {
-            const Tensor& m = a.in[2 + i];
-            args.segment[args.segments++] = {m.data, ceil_div(m.rows, int64_t{16}),
-                                             static_cast<int32_t>(m.rows), first_col, a.in[2 + n + i]};
-            first_col += static_cast<int32_t>(m.rows);
+            args.segment[args.segments++] = segment_of(a, i, first_col);
+            first_col += static_cast<int32_t>(a.in[2 + i].rows);
             if (w.layout == Layout::rows) break;
         }
         if (w.layout == Layout::rows) {
@@ -169,11 +164,123 @@ void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
                    *e.stream, args, w.stride);
             continue;
         }
-        args.prepared = arranged(scratch.data(), x.rows, x.cols, false);
-        if (!prepared) prepare(e, args);
-        prepared = true;
+        if (!prepared && !converts_itself(args)) {
+            prepare(e, args);
+            prepared = true;
+        }
         visit_tile_format(w.type, [&]<TileFormat f>() { launch_rows<f>(e, args); });
+        norm.out.data = nullptr;  // the first launch has kept it
     }
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+    return a.data && b.data && a.data < b.data + b.rows * b.stride && b.data < a.data + a.rows * a.stride;
+}
+
+bool is_row_norm(const NormParams& p, const OpArgs& a) {
+    return !p.subtract_mean && (p.group == 0 || p.group == a.in[0].cols) && !a.in[2] && !a.in[3];
+}
+
+RowNorm norm_of(const BoundInstr& norm) {
+    const OpArgs a = norm.args();
+    return {true, a.params->as<NormParams>().eps, a.in[1], norm.for_next_only ? Tensor{} : a.out[0]};
+}
+
+// Whether the norm can be the beginning of the product: what it reads must still be there while the product
+// is written, for the blocks of a launch are in no order.
+bool can_begin_with(const BoundInstr& norm, const BoundInstr& matmul) {
+    const OpArgs n = norm.args(), m = matmul.args();
+    if (!is_row_norm(n.params->as<NormParams>(), n) || n.out[0].data != m.in[0].data) return false;
+    if (n.out[0].cols != m.in[0].cols || n.out[0].rows != m.in[0].rows) return false;
+    for (size_t i = 2; i < 2 + static_cast<size_t>(m.params->as<MatmulParams>().n_weights); ++i)
+        if (m.in[i].layout == Layout::rows) return false;
+    const Tensor scratch{matmul.scratch.data(), 1, 1, static_cast<int64_t>(matmul.scratch.size()), Type::f32,
+                         Layout::rows};
+    return !overlap(n.in[0], m.out[0]) && !overlap(n.in[0], n.out[0]) && !overlap(n.in[0], scratch);
+}
+
+// Block x: 16 rows of the gate's weight and of the other's, by eight warps each, and what the unit makes of
+// their products with one row.
+template <uint32_t code>
+__global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, View out) {
+    constexpr TileFormat f = format_of(code);
+    using Product = BlockProduct<f, 1>;
+    std::byte* shared = shared_memory();
+    auto* const table = reinterpret_cast<uint32_t*>(shared);
+    shared += table_bytes(f);
+    auto* const sums = reinterpret_cast<float*>(shared);
+    constexpr int sums_each = Product::shared_bytes / sizeof(float);
+    shared += 2 * Product::shared_bytes;
+
+    const int side = warp_index() / runs;
+    const std::byte* weight[2];
+    for (int i = 0; i < 2; ++i) weight[i] = a.segment[i].data + block_x() * f.block_bytes(a.x.cols);
+    Product product(weight[side], a.x.cols, warp_index() % runs);
+    const Activations x = arranged(shared, 1, a.x.cols, false);
+    prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
+    if constexpr (f.table) fill_table(a.table, table);
+    sync_block();
+    const WarpColumns<1> columns{{lane() < 4 ? x.values : nullptr}, {{0, 0}}, {true}};
+    product.run(table, x, columns, sums + side * sums_each);
+
+    const int i = thread_index();
+    const int64_t row = 16 * block_x() + i;
+    if (i >= 16 || row >= a.segment[0].rows) return;
+    float value[2];
+    for (int s = 0; s < 2; ++s) {
+        value[s] = scaled<f>(Product::result(sums + s * sums_each, i, 0), x, 0, weight[s], a.x.cols, i);
+        if (a.segment[s].bias) value[s] += a.segment[s].bias.row(0)[row];
+    }
+    out.row(0)[row] = gated(p, value[0], value[1]);
+}
+
+bool is_gated_pair(const BoundInstr& matmul, const BoundInstr& glu) {
+    const OpArgs m = matmul.args(), g = glu.args();
+    return m.in[0].rows == 1 && m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] &&
+           m.in[2].type == m.in[3].type && m.in[2].rows == m.in[3].rows && m.in[2].layout == Layout::packed &&
+           m.in[3].layout == Layout::packed && matmul.for_next_only && g.in[0].data == m.out[0].data &&
+           g.in[0].cols == m.out[0].cols && arranged_bytes(1, m.in[0].cols) <= largest_alone;
+}
+
+void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tensor& x, const RowNorm& norm) {
+    MatmulArgs args = args_of(m, x, norm, {});
+    args.table = table_of(m.in[2].type);
+    args.segments = 2;
+    for (size_t i = 0; i < 2; ++i) args.segment[i] = segment_of(m, i, 0);
+    visit_tile_format(m.in[2].type, [&]<TileFormat f>() {
+        const size_t shared =
+            table_bytes(f) + 2 * BlockProduct<f, 1>::shared_bytes + arranged_bytes(1, x.cols);
+        launch(gated_kernel<format_code(f)>, Dims{args.segment[0].blocks, 1, 1, 512, shared}, *e.stream, args,
+               g.params->as<GluParams>(), g.out[0]);
+    });
+}
+
+}  // namespace
+
+size_t matmul_scratch(const Exec&, const OpArgs& a) { return arranged_bytes(a.in[0].rows, a.in[0].cols); }
+
+void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
+    multiply(e, a, scratch, a.in[0], {false, 0, Tensor{}, Tensor{}});
+}
+
+size_t run_joined(const Exec& e, std::span<const BoundInstr> instrs) {
+    const auto is = [&](size_t i, const OpDef& op) {
+        return i < instrs.size() && instrs[i].instr->op == &op;
+    };
+    const size_t at = is(0, norm_op) ? 1 : 0;
+    if (!is(at, matmul_op) || instrs[at].in[0].rows == 0) return 0;
+    const BoundInstr& matmul = instrs[at];
+    const bool normed = at == 1 && can_begin_with(instrs[0], matmul);
+    if (at == 1 && !normed) return 0;
+    const Tensor& x = normed ? instrs[0].in[0] : matmul.in[0];
+    const RowNorm norm = normed ? norm_of(instrs[0]) : RowNorm{false, 0, Tensor{}, Tensor{}};
+    if (is(at + 1, glu_op) && is_gated_pair(matmul, instrs[at + 1]) && !overlap(x, instrs[at + 1].out[0])) {
+        multiply_gated(e, matmul.args(), instrs[at + 1].args(), x, norm);
+        return at + 2;
+    }
+    if (!normed) return 0;
+    multiply(e, matmul.args(), matmul.scratch, x, norm);
+    return 2;
 }
 
 }  // namespace nibble::cuda

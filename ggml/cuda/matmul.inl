@@ -47,12 +47,13 @@ __device__ inline float range_factor(float most) {
     return bits_float(static_cast<uint32_t>(shift + 127) << 23);
 }
 
-// Converts one row of x for column c; called by the whole block. `partial`: shared, a float per warp.
-__device__ inline void prepare_column(const float* x, int k, const Activations& to, int64_t c,
-                                      float* partial) {
+// Converts a row of k values x(i) for column c; called by the whole block. `partial`: shared, a float per
+// warp.
+template <class Values>
+__device__ void prepare_column(const Values& x, int k, const Activations& to, int64_t c, float* partial) {
     float most = 0;
     for (int i = thread_index(); i < k; i += block_threads()) {
-        const float v = fabsf(x[i]);
+        const float v = fabsf(x(i));
         most = v > most || v != v ? v : most;
     }
     const float factor = range_factor(block_max(most, partial));
@@ -61,7 +62,7 @@ __device__ inline void prepare_column(const float* x, int k, const Activations& 
         const int u = first + lane();
         float v[4] = {}, sum = 0;
         for (int i = 0; i < 4; ++i)
-            if (4 * u + i < k) v[i] = x[4 * u + i] * factor;
+            if (4 * u + i < k) v[i] = x(4 * u + i) * factor;
         const Words2 w{{half2(v[0], v[1]), half2(v[2], v[3])}};
         for (int i = 0; i < 4; ++i) sum += half_to_float(static_cast<uint16_t>(w.w[i / 2] >> (i % 2 * 16)));
         sum += shuffle_xor(sum, 1);
@@ -263,9 +264,9 @@ class BlockProduct {
   public:
     static constexpr size_t shared_bytes = size_t{runs} * n * 4 * 32 * sizeof(float);
 
-    // Starts reading before the activations are there.
-    __device__ BlockProduct(const std::byte* block, int64_t k)
-        : block_(block), tiles_(TileFormat::tiles(k)), next_(warp_index() * run_tiles(tiles_)) {
+    // Starts reading before the activations are there. `warp`: the number of this one among the product's.
+    __device__ BlockProduct(const std::byte* block, int64_t k, int warp = warp_index())
+        : block_(block), warp_(warp), tiles_(TileFormat::tiles(k)), next_(warp * run_tiles(tiles_)) {
         last_ = next_ + run_tiles(tiles_);
         last_ = last_ < tiles_ ? last_ : tiles_;
         load(ahead_);
@@ -286,7 +287,7 @@ class BlockProduct {
                 if (first + i < last_) multiply_tile(now[i], first + i, table, x, columns, sums);
         }
         for (int i = 0; i < n; ++i)
-            for (int j = 0; j < 4; ++j) shared[((warp_index() * n + i) * 4 + j) * 32 + lane()] = sums.d[i][j];
+            for (int j = 0; j < 4; ++j) shared[((warp_ * n + i) * 4 + j) * 32 + lane()] = sums.d[i][j];
         sync_block();
     }
 
@@ -308,6 +309,7 @@ class BlockProduct {
     }
 
     const std::byte* block_;
+    int warp_;
     int64_t tiles_, next_, last_ = 0;
     LaneTile<f> ahead_[ahead];
 };
@@ -330,7 +332,7 @@ __device__ float value_of(const LaneTile<f>& tile, int s, int half, int i, const
             code = half_to_float(static_cast<uint16_t>(a[which] >> (16 * side)));
         }
         const int group = 16 * s / f.group;
-        const float product = multiplied(scale_of(tile, half, group, 0), code);
-        return f.min ? added(product, scale_of(tile, half, group, 1)) : product;
+        const float product = scale_of(tile, half, group, 0) * code;
+        return f.min ? product + scale_of(tile, half, group, 1) : product;
     }
 }

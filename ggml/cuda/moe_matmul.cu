@@ -69,8 +69,8 @@ __global__ void group_kernel(View routes, MoeMatmulParams p, Pairs pairs) {
 
 __global__ void prepare_inputs_kernel(View x, int32_t cols, int32_t per_row, Activations to) {
     const int64_t c = block_x();
-    prepare_column(x.row(c / per_row) + c % per_row * cols, cols, to, c,
-                   reinterpret_cast<float*>(shared_memory()));
+    const float* const row = x.row(c / per_row) + c % per_row * cols;
+    prepare_column([row](int i) { return row[i]; }, cols, to, c, reinterpret_cast<float*>(shared_memory()));
 }
 
 __device__ inline void store(const MoeArgs& a, int weight, int expert, int64_t row, int pair, float sum) {
@@ -137,7 +137,7 @@ __global__ void moe_f32_kernel(MoeArgs a, int64_t stride) {
         reinterpret_cast<const float*>(a.weight[weight] + (int64_t{expert} * a.rows + row) * stride);
     const float* const x = a.x.row(pair / a.p.n_used) + (a.per_row > 1 ? pair % a.p.n_used * a.cols : 0);
     float sum = 0;
-    for (int i = lane(); i < a.cols; i += 32) sum += w[i] * x[i];
+    for (int i = lane(); i < a.cols; i += 32) sum = fused(w[i], x[i], sum);
     sum = warp_sum(sum);
     if (lane() == 0) store(a, weight, expert, row, pair, sum);
 }

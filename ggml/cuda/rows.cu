@@ -6,6 +6,9 @@
 namespace nibble::cuda {
 namespace {
 
+#include "ggml/cuda/gated.inl"
+#include "ggml/cuda/norm.inl"
+
 constexpr int columns_per_block = 1024;  // of element-wise kernels, by 256 threads
 
 // Calls fn(row, column) for the block's share of rows x cols: block x is a row, block y a run of columns.
@@ -20,38 +23,9 @@ Dims column_dims(int64_t rows, int64_t cols) {
     return {rows, static_cast<int32_t>(blocks_for(cols, columns_per_block)), 1, threads_for(cols)};
 }
 
-__device__ float activated(Activation act, float x) {
-    switch (act) {
-        case Activation::silu:
-            return x / (1 + expf(-x));
-        case Activation::gelu_tanh:
-            // (1 + tanh u) / 2 without cancellation
-            return x / (1 + expf(-1.5957691216f * (x + 0.044715f * x * x * x)));
-        case Activation::gelu_erf:
-            return 0.5f * x * erfcf(x * -0.7071067812f);
-        case Activation::relu:
-            return x > 0 || x != x ? x : 0;
-        case Activation::tanh:
-            return tanhf(x);
-        case Activation::none:
-            return x;
-        case Activation::gelu_quick:
-            return x / (1 + expf(-1.702f * x));
-    }
-    return x;
-}
-
-// Comparisons that are false for a NaN keep it.
 __global__ void glu_kernel(View x, View out, GluParams p) {
-    for_columns(out.cols, [&](int64_t r, int c) {
-        float gate = x.row(r)[c], up = x.row(r)[out.cols + c];
-        if (p.limit > 0) {
-            if (gate > p.limit) gate = p.limit;
-            if (up > p.limit) up = p.limit;
-            if (up < -p.limit) up = -p.limit;
-        }
-        out.row(r)[c] = activated(p.act, gate) * (up + p.up_shift);
-    });
+    for_columns(out.cols,
+                [&](int64_t r, int c) { out.row(r)[c] = gated(p, x.row(r)[c], x.row(r)[out.cols + c]); });
 }
 
 __global__ void activate_kernel(View x, View out, ActivateParams p) {
@@ -110,12 +84,7 @@ __global__ void norm_kernel(View x, View weight, View bias, View residual, View 
         for (int i = thread_index(); i < group; i += block_threads()) sum += in[i];
         mean = block_sum(sum, partial) / static_cast<float>(group);
     }
-    float squares = 0;
-    for (int i = thread_index(); i < group; i += block_threads()) {
-        const float d = in[i] - mean;
-        squares += d * d;
-    }
-    const float scale = 1 / sqrtf(block_sum(squares, partial) / static_cast<float>(group) + p.eps);
+    const float scale = norm_factor(in, group, mean, p.eps, partial);
     for (int i = thread_index(); i < group; i += block_threads()) {
         float y = (in[i] - mean) * scale;
         if (weight) y *= weight.row(0)[i];
@@ -182,7 +151,7 @@ void run_norm(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const auto& p = a.params->as<NormParams>();
     const Tensor& out = a.out[0];
     const auto group = static_cast<int32_t>(p.group ? p.group : out.cols);
-    const int32_t threads = threads_for(group, 1024);
+    const int32_t threads = threads_for(group, norm_threads);
     const Dims dims{out.rows, static_cast<int32_t>(out.cols / group), 1, threads,
                     static_cast<size_t>(threads) / 32 * sizeof(float)};
     launch(norm_kernel, dims, *e.stream, a.in[0], a.in[1], a.in[2], a.in[3], out, p, group);

@@ -74,7 +74,32 @@ Result<void> Runner::bind() {
         if (fresh) segments_.push_back({instr.device, i, 0});
         ++segments_.back().count;
     }
+    find_last_readers();
     return {};
+}
+
+void Runner::find_last_readers() {
+    const Program& p = *program_;
+    const auto root = [&](Ref r) {
+        const Value& v = p.values[static_cast<size_t>(r.id)];
+        return static_cast<size_t>(v.base >= 0 ? v.base : r.id);
+    };
+    constexpr int64_t nobody = -1;
+    std::vector<int64_t> first(p.values.size(), nobody), last(p.values.size(), nobody);
+    for (size_t i = 0; i < p.instrs.size(); ++i)
+        for (const Ref r : p.instrs[i].in) {
+            if (!r) continue;
+            if (first[root(r)] == nobody) first[root(r)] = static_cast<int64_t>(i);
+            last[root(r)] = static_cast<int64_t>(i);
+        }
+    for (size_t i = 0; i < bound_.size(); ++i) {
+        const auto next = static_cast<int64_t>(i) + 1;
+        bound_[i].for_next_only =
+            !p.instrs[i].out.empty() && std::ranges::all_of(p.instrs[i].out, [&](Ref r) {
+                return p.values[root(r)].kind == ValueKind::temp && first[root(r)] == next &&
+                       last[root(r)] == next;
+            });
+    }
 }
 
 Result<void> Runner::transfer(BoundInstr& instr, int32_t device) {

@@ -76,6 +76,28 @@ TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
     CHECK(gpu->graph_launches() > 0);
 }
 
+TEST_CASE("instructions that share a launch give the bits of those by themselves") {
+    auto apart = CudaBackend::create({.graphs = false, .joined = false});
+    const auto joined = test_card();
+    auto cpu = CpuBackend::create({1, "", true});
+    REQUIRE(cpu);
+    if (!joined) return;
+    REQUIRE(apart);
+    for (const char* model :
+         {"models/fairytale-int8.gguf", "models/fairytale", "tests/golden/models/qwen2",
+          "tests/golden/models/cohere2", "tests/golden/models/qwen3_moe", "tests/golden/models/olmo2"}) {
+        INFO(model);
+        Backend* const first[] = {cpu->get(), joined.get()};
+        Backend* const second[] = {cpu->get(), apart->get()};
+        const int64_t before = joined->joined_instructions();
+        const Logits a = logits(model, first, -1), b = logits(model, second, -1);
+        CHECK(joined->joined_instructions() > before);
+        CHECK(a.prompt == b.prompt);
+        CHECK(a.next == b.next);
+    }
+    CHECK(apart->get()->joined_instructions() == 0);
+}
+
 namespace {
 
 std::vector<Token> generated(Engine& engine, const SamplerParams& sampling, int32_t logprobs) {

@@ -96,8 +96,6 @@ inline int atomic_add(int* p, int v) {
 }
 inline void fence() {}
 
-inline float multiplied(float a, float b) { return a * b; }
-inline float added(float a, float b) { return a + b; }
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
 inline uint32_t float_bits(float x) { return std::bit_cast<uint32_t>(x); }
 inline float bits_float(uint32_t b) { return std::bit_cast<float>(b); }

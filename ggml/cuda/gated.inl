@@ -1,0 +1,33 @@
+// Activations and gated units: elementwise, so a product may end in them with the same bits.
+// Contracts are in ggml/ops/ops.h.
+
+__device__ inline float activated(Activation act, float x) {
+    switch (act) {
+        case Activation::silu:
+            return x / (1 + expf(-x));
+        case Activation::gelu_tanh:
+            // (1 + tanh u) / 2 without cancellation
+            return x / (1 + expf(-1.5957691216f * (x + 0.044715f * x * x * x)));
+        case Activation::gelu_erf:
+            return 0.5f * x * erfcf(x * -0.7071067812f);
+        case Activation::relu:
+            return x > 0 || x != x ? x : 0;
+        case Activation::tanh:
+            return tanhf(x);
+        case Activation::none:
+            return x;
+        case Activation::gelu_quick:
+            return x / (1 + expf(-1.702f * x));
+    }
+    return x;
+}
+
+// Comparisons that are false for a NaN keep it.
+__device__ inline float gated(const GluParams& p, float gate, float up) {
+    if (p.limit > 0) {
+        if (gate > p.limit) gate = p.limit;
+        if (up > p.limit) up = p.limit;
+        if (up < -p.limit) up = -p.limit;
+    }
+    return activated(p.act, gate) * (up + p.up_shift);
+}
