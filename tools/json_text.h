@@ -1,4 +1,5 @@
-// JSON for scripts. Names of files and tensors need not be UTF-8: what is not becomes U+FFFD.
+// JSON for scripts, from names of files and tensors, which need not be UTF-8.
+// What is not becomes U+FFFD.
 #pragma once
 
 #include <string>

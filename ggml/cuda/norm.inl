@@ -1,4 +1,5 @@
-// The norm of a row as its own kernel and as the beginning of a product: the same bits from both.
+// The norm of a row, as its own kernel and as the beginning of a product.
+// Both give the same bits.
 
 // Threads that share a row's sum of squares, however many the kernel has: they fix its order.
 constexpr int norm_threads = 256;
