@@ -1,5 +1,6 @@
 // nibble run: answers one prompt, or many in one load, and exits: text to stdout, statistics to stderr.
-// Ctrl-C ends the answers, flushes what was generated and exits with 130.
+// Ctrl-C ends the answers, flushes what was generated and exits with 130; SIGTERM and SIGHUP do the same and
+// then kill as usual.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -17,8 +18,19 @@
 namespace nibble {
 namespace {
 
-// A signal handler can reach nothing else.
+// The signal that ends the answers; a handler can reach nothing else.
 volatile std::sig_atomic_t interrupted = 0;
+
+// A second one, whichever it is, does not wait for the step to end.
+void on_end(int signal) {
+    interrupted = signal;
+    for (const int s : {SIGINT, SIGTERM, SIGHUP}) std::signal(s, SIG_DFL);
+}
+
+void end_in_order() {
+    for (const int s : {SIGINT, SIGTERM, SIGHUP})
+        if (std::signal(s, on_end) == SIG_IGN && s == SIGHUP) std::signal(s, SIG_IGN);  // nohup
+}
 
 using Clock = RunAnswer::Clock;
 
@@ -110,8 +122,14 @@ Result<bool> RunCommand::generate(Engine& engine, RunOutput& output) const {
     while (!engine.idle()) {
         if (interrupted && !std::exchange(cancelled, true))
             for (const RunAnswer& a : output.answers()) engine.cancel(a.id);
-        const StepReport report = NIBBLE_TRY(engine.step());
-        for (const Event& e : report.events) output.take(e);
+        const Result<StepReport> report = engine.step();
+        if (!report) {
+            output.fail(report.error());
+            (void)output.finish();  // the reason comes first
+            end_line(output);
+            return report.error();
+        }
+        for (const Event& e : report->events) output.take(e);
         NIBBLE_TRY(output.flush());
     }
     NIBBLE_TRY(output.finish());
@@ -199,10 +217,7 @@ Result<int> RunCommand::operator()() const {
     if (decoding.best_of) parameters["best_of"] = decoding.best_of;
     const RunFormat format = json ? RunFormat::json : jsonl ? RunFormat::jsonl : RunFormat::text;
     RunOutput output(format, engine.tokenizer(), std::move(parameters), load);
-    std::signal(SIGINT, [](int) {
-        interrupted = 1;
-        std::signal(SIGINT, SIG_DFL);  // a second one does not wait for the step to end
-    });
+    end_in_order();
     const Clock::time_point begin = Clock::now();
     if (grammar) base.constraint = NIBBLE_TRY(engine.constraint(std::move(*grammar)));
     NIBBLE_TRY(submit_all(engine, conversations, base, output));
@@ -271,7 +286,15 @@ std::function<Result<int>()> setup(CLI::App& app) {
     app.footer(
         "Examples:\n  nibble run --raw -p \"Once upon a time\" -n 100\n"
         "  cat report.txt | nibble run -m model.gguf -p \"Summarise:\" --json");
-    return [c] { return (*c)(); };
+    return [c] {
+        Result<int> code = (*c)();
+        if (const int signal = interrupted; signal && signal != SIGINT) {
+            if (!code) report(code.error());
+            std::signal(signal, SIG_DFL);
+            std::raise(signal);
+        }
+        return code;
+    };
 }
 
 }  // namespace

@@ -91,8 +91,19 @@ void RunOutput::take(const Event& e) {
         if (!one.is_null()) line["logprob"] = e.logprob, line["top"] = one["top"];
         show(index, json_text(line) + "\n");
     }
-    if (a.finish == Finish::none) return;
-    if (format_ == RunFormat::text && answers_.size() > 1) show(index, "\n");
+    if (a.ended()) end(index);
+}
+
+void RunOutput::fail(const Error& error) {
+    for (size_t i = 0; i < answers_.size(); ++i)
+        if (!answers_[i].ended()) {
+            answers_[i].error = error.message();
+            end(i);
+        }
+}
+
+void RunOutput::end(size_t index) {
+    if (format_ == RunFormat::text && answers_.size() > 1 && answers_[index].error.empty()) show(index, "\n");
     if (format_ == RunFormat::json) show(index, json_text(result(index)));
     if (format_ == RunFormat::jsonl) {
         Json line = {{"event", "end"}, {"index", index}};
@@ -108,8 +119,9 @@ nlohmann::ordered_json RunOutput::result(size_t index) const {
     const auto n = static_cast<int64_t>(a.tokens.size());
     Json j = {{"text", a.prompt + a.text},
               {"tokens", a.tokens},
-              {"finish", name(a.finish)},
+              {"finish", a.error.empty() ? name(a.finish) : "error"},
               {"prompt_tokens", a.prompt_tokens}};
+    if (!a.error.empty()) j["error"] = a.error;
     if (!a.logprobs.is_null()) j["logprobs"] = a.logprobs;
     if (!a.alternatives.empty()) {
         j["score"] = a.alternatives[0].score;
@@ -136,7 +148,7 @@ nlohmann::ordered_json RunOutput::result(size_t index) const {
 Result<void> RunOutput::flush() {
     while (current_ < answers_.size()) {
         std::string& text = pending_[current_];
-        const bool ended = answers_[current_].finish != Finish::none;
+        const bool ended = answers_[current_].ended();
         if (format_ == RunFormat::json && ended && answers_.size() > 1)
             text = (current_ == 0 ? "[\n" : ",\n") + text;
         std::fwrite(text.data(), 1, text.size(), stdout);

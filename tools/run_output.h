@@ -28,9 +28,11 @@ struct RunAnswer {
         alternatives;                 // of best-of and beams, best first; its text and tokens are those above
     nlohmann::ordered_json logprobs;  // null unless asked for
     Finish finish = Finish::none;
+    std::string error;                    // why it did not come to an end
     Clock::time_point start, first, end;  // first: token, or sign of life
     bool begun = false;
 
+    bool ended() const { return finish != Finish::none || !error.empty(); }
     double prompt_seconds() const { return std::chrono::duration<double>(first - start).count(); }
     double decode_seconds() const { return std::chrono::duration<double>(end - first).count(); }
 };
@@ -48,6 +50,7 @@ class RunOutput {
 
     size_t add(RunAnswer answer);  // in the order of the prompts
     void take(const Event& event);
+    void fail(const Error& error);  // the engine can do no more: ends what has not ended
     // Writes what is next in order. Errors: stdout cannot be written.
     Result<void> flush();
     Result<void> finish();                         // after the last event: closes the array of --json
@@ -58,6 +61,7 @@ class RunOutput {
     void take_alternatives(RunAnswer& a, const Event& event) const;
     nlohmann::ordered_json details(Token token, const TokenDetail& detail) const;
     void show(size_t index, const std::string& text);
+    void end(size_t index);
     nlohmann::ordered_json result(size_t index) const;
 
     RunFormat format_;

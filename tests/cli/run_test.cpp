@@ -2,6 +2,8 @@
 // Everything goes through pipes.
 #include <nlohmann/json.hpp>
 
+#include "ggml/base/mapped_file.h"
+#include "ggml/file/tensor_file.h"
 #include "tests/cli/common.h"
 
 using namespace nibble;
@@ -172,4 +174,79 @@ TEST_CASE("run: interrupted, what came is complete output of its kind and the ex
     const ProcessResult text = interrupted({});
     CHECK(text.code == 130);
     CHECK(text.err.empty());
+}
+
+TEST_CASE("run: SIGTERM and SIGHUP complete the output as Ctrl-C does, and kill as usual") {
+    const Scratch s;
+    const std::string two = s.file("p.txt", "Once\nTwice\n"), out = (s.dir / "out").string();
+    for (const int signal : {SIGTERM, SIGHUP}) {
+        CAPTURE(signal);
+        const ProcessResult r =
+            nibble_cli({"run", "-p", "Once", "--ignore-eos", "--ctx", "512", "-q", "--jsonl"}, {}, signal);
+        CHECK(r.code == 128 + signal);
+        CHECK(r.err.empty());
+        CHECK(lines(r.out).back()["finish"] == "cancelled");
+        // --json prints at the end: the signal comes when the program catches it.
+        const auto ended = [&](const std::string& prompt) {
+            const ProcessResult p = shell(
+                cat("\"$0\" run --raw ", prompt, " --ignore-eos -c 8000 --json -q > ", out,
+                    " < /dev/null & p=$!; n=0; m=0; while [ $n -lt 600 ] && [ $((m & 0x4000)) -eq 0 ]; do "
+                    "n=$((n + 1)); sleep 0.05; m=$(sed -n 's/^SigCgt:[^0-9a-f]*/0x/p' /proc/$p/status); "
+                    "done; kill -",
+                    signal, " $p; wait $p; echo $?"));
+            CHECK(p.out == cat(128 + signal, "\n"));
+            return json::parse(std::ifstream(out));
+        };
+        CHECK(ended("-p Once")["finish"] == "cancelled");
+        const json list = ended("--prompts " + two);
+        REQUIRE(list.size() == 2);
+        for (const json& j : list) CHECK(j["finish"] == "cancelled");
+    }
+}
+
+TEST_CASE("run: when the engine fails midway, JSON is complete and says why") {
+    // A model whose embedding of one token holds a NaN, which --check-nan finds when the token comes.
+    const Scratch s;
+    const std::string model = (s.dir / "m.gguf").string();
+    REQUIRE(nibble_cli({"synth", "--shape", "llama-3.1-8b", "--layers", "1",          "--embd", "64",
+                        "--ff",  "64",      "--heads",      "1",        "--kv-heads", "1",      "--head-dim",
+                        "64",    "--vocab", "4200",         "--type",   "bf16",       "-o",     model})
+                .code == 0);
+    const int32_t bad = std::stoi(nibble_cli({"tokenize", "--ids", "king"}).out);
+    {
+        const auto file = TensorFile::open(model);
+        REQUIRE(file);
+        const TensorInfo* t = file->find("token_embd.weight");
+        REQUIRE(t);
+        const std::string whole = *read_text_file(model);
+        const std::string_view table(reinterpret_cast<const char*>(t->data.data()), t->data.size());
+        const size_t at = whole.find(table);
+        REQUIRE(at != std::string::npos);
+        std::fstream(model, std::ios::binary | std::ios::in | std::ios::out)
+            .seekp(static_cast<std::streamoff>(at) + bad * 128)
+            .write("\xc0\x7f", 2);
+    }
+    const auto fail = [&](const std::string& prompts, const char* format) {
+        return nibble_cli({"run", "--raw", "-m", model, "--prompts", "-", "--parallel", "1", "--check-nan",
+                           "--temp", "0", "-n", "2", "-q", format},
+                          prompts);
+    };
+    const ProcessResult r = fail("Once\nking\nTwice\n", "--json");
+    CHECK(r.code == 1);
+    CHECK(r.err.find("--check-nan") != std::string::npos);
+    const json list = json::parse(r.out);
+    REQUIRE(list.size() == 3);
+    CHECK(list[0]["finish"] == "length");
+    CHECK(!list[0].contains("error"));
+    for (const size_t i : {1, 2}) {
+        CHECK(list[i]["finish"] == "error");
+        CHECK(list[i]["error"].get<std::string>().starts_with("--check-nan: "));
+    }
+    const ProcessResult one = fail("king\n", "--json");
+    CHECK(one.code == 1);
+    CHECK(json::parse(one.out)["finish"] == "error");
+    const auto events = lines(fail("Once\nking\n", "--jsonl").out);
+    CHECK(events.back()["event"] == "end");
+    CHECK(events.back()["finish"] == "error");
+    CHECK(fail("king\n", "-q").out.empty());
 }
