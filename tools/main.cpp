@@ -39,7 +39,8 @@ void note_origin(std::span<const SettingArgument> settings, std::string message)
     std::ranges::replace(message, '_', '-');
     for (const SettingArgument& s : settings)
         if (message.find(s.name) != std::string::npos)
-            std::fprintf(stderr, "nibble: note: %s comes from %s\n", s.text.c_str(), s.origin.c_str());
+            std::fprintf(stderr, "nibble: note: %s comes from %s\n", printable(s.text).c_str(),
+                         printable(s.origin, max_message).c_str());
 }
 
 // The exit code of a command that has done its work, if all of its output arrived; also what was flushed

@@ -1,4 +1,4 @@
-// The file is read by CLI11's TOML reader; settings become arguments in front of the user's own.
+// Settings become arguments in front of the user's own.
 // An option that the user gave is left out rather than overridden, so that lists do not add up.
 #include "tools/settings.h"
 
@@ -8,6 +8,7 @@
 
 #include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
+#include "tools/config_file.h"
 #include "tools/options.h"
 
 namespace nibble {
@@ -74,34 +75,35 @@ bool is_given(const CLI::Option& o, std::span<const std::string> args) {
     return false;
 }
 
-Result<void> add_item(Settings& s, const CLI::ConfigItem& item) {
-    if (item.name == "++" || item.name == "--") return {};  // where a table begins and ends
-    std::vector<std::string> tables;
-    for (const std::string& p : item.parents)
-        if (p != "default") tables.push_back(p);
-    const std::string where = cat(s.file.string(), ": ", item.fullname());
-    if (tables.size() > 1) return Error{ErrorCode::invalid_argument, where, "lies in a table of a table", ""};
-    const std::string table = tables.empty() ? "" : tables[0];
-    if (table == "models") {
-        if (item.inputs.size() != 1)
-            return Error{ErrorCode::invalid_argument, where, "is not a path", "write name = \"path\""};
-        s.models[item.name] = expand(item.inputs[0], s.file.parent_path());
-    } else if (table.empty() && dashed(item.name) == "model-folders") {
-        for (const std::string& folder : item.inputs)
-            s.folders.push_back(expand(folder, s.file.parent_path()));
-    } else {
-        s.items.push_back({table, dashed(item.name), item.inputs});
+Result<void> add_item(Settings& s, const ConfigItem& item) {
+    const auto wrong = [&](std::string what, std::string fix) {
+        return Error{ErrorCode::invalid_argument, line_of(s.file.string(), item.line), std::move(what),
+                     std::move(fix)};
+    };
+    if (item.table == "models") {
+        if (item.is_list || item.values[0].empty())
+            return wrong(cat("'", item.name, "' is not a path"), "write name = \"path\"");
+        s.models[item.name] = expand(item.values[0], s.file.parent_path());
+        return {};
     }
+    if (item.table.empty() && dashed(item.name) == "model-folders") {
+        for (const std::string& folder : item.values)
+            s.folders.push_back(expand(folder, s.file.parent_path()));
+        return {};
+    }
+    Settings::Item i{item.table, dashed(item.name), item.values, item.line};
+    for (const Settings::Item& before : s.items)
+        if (before.command == i.command && before.name == i.name)
+            return wrong(cat("'", item.name, "' is set in line ", before.line, " already"),
+                         "several values are a list: [\"a\", \"b\"]");
+    s.items.push_back(std::move(i));
     return {};
 }
 
 Result<void> read_file(Settings& s) {
-    std::istringstream text(NIBBLE_TRY(read_text_file(s.file)));
-    try {
-        for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(text)) NIBBLE_TRY(add_item(s, item));
-    } catch (const CLI::Error& e) {
-        return Error{ErrorCode::invalid_argument, s.file.string(), e.what(), ""};
-    }
+    const std::string text = NIBBLE_TRY(read_text_file(s.file));
+    for (const ConfigItem& item : NIBBLE_TRY(parse_config(text, s.file.string())))
+        NIBBLE_TRY(add_item(s, item));
     return {};
 }
 
@@ -171,11 +173,11 @@ Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings,
                 return (i.command.empty() || c->get_name() == i.command) && find_option(*c, i.name);
             };
             if (std::ranges::none_of(root.get_subcommands({}), knows))
-                return Error{ErrorCode::invalid_argument, settings.file.string(),
+                return Error{ErrorCode::invalid_argument, line_of(settings.file.string(), i.line),
                              cat("'", i.command, i.command.empty() ? "" : ".", i.name, "' is not a setting"),
                              "its names are those of the long flags"};
             if (i.command.empty() || i.command == command.get_name())
-                add(i.name, i.values, settings.file.string(), of_command);
+                add(i.name, i.values, line_of(settings.file.string(), i.line), of_command);
         }
     for (const CLI::Option* o : command.get_options())
         for (const std::string& name : o->get_lnames()) {

@@ -17,6 +17,7 @@ struct Settings {
     struct Item {
         std::string command, name;  // command: empty: of every command that has the option
         std::vector<std::string> values;
+        size_t line = 0;
     };
     std::filesystem::path file;  // empty: there is none
     std::vector<Item> items;
@@ -31,7 +32,7 @@ Result<Settings> read_settings();
 struct SettingArgument {
     std::string name;    // of the option, without dashes
     std::string text;    // "--name=value"
-    std::string origin;  // "NIBBLE_CTX" or the file
+    std::string origin;  // "NIBBLE_CTX", or the file and its line
 };
 
 // What the settings add to a command line on which `given` stands: options that are not given there and do

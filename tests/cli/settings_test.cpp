@@ -103,6 +103,60 @@ TEST_CASE("settings: mistakes are named with their place") {
     CHECK(nibble_cli({"run", "-p", "x"}).err.find("comes from NIBBLE_CTX") != std::string::npos);
 }
 
+TEST_CASE("settings: a broken line is named with the file, its number and what is wrong") {
+    const Scratch s;
+    Variables v;
+    const auto refused = [&](const std::string& text, size_t line, std::string_view says) {
+        CAPTURE(text);
+        const std::string file = s.file("config.toml", text);
+        v.set("NIBBLE_CONFIG", file);
+        check_refused(nibble_cli({"run", "-p", "x"}), 2, cat("nibble: ", file, " line ", line, ": ", says));
+    };
+    refused("# one\n\ntemp 0.5\n", 3, "'temp' has no value (write name = value)");
+    refused("temp =\n", 1, "'temp' has no value");
+    refused("top_k = 1\r\nmodel = \"a.gguf\r\n", 2, "a text is not closed (end it with \")");
+    refused("model = a\"b\n", 1, "a quote within a value");
+    refused("system = be kind\n", 1, "'kind' is too much on this line (a text with spaces is put in quotes");
+    refused("temp = 1 2 # three\n", 1, "'2 # three' is too much");
+    refused("temp = 1\n= 2\n", 2, "'= 2' is no name");
+    refused("temp = 1\n?\n", 2, "'?' is no name");
+    refused("[run\ntemp = 1\n", 1, "the name of a table is not closed");
+    refused("[run] temp = 1\n", 1, "'temp = 1' is too much");
+    refused("[run.a]\ntemp = 1\n", 1, "is a table in a table");
+    refused("[[run]]\n", 1, "a list of tables");
+    refused("[run]\nstop = [\"a\",\n  \"b\"\n\n", 2, "the list is not closed");
+    refused("[run]\nstop = [\"a\" \"b\"]\n", 2, "before '\"b\"]' a comma is missing");
+    refused("stop = [[\"a\"]]\n", 1, "a list in a list");
+    refused("[run]\nsystem = \"a\\qb\"\n", 2, "'\\q' is no escape");
+    refused("system = \"\\ud800\"\n", 1, "'\\u' is no escape");
+    refused("system = \"\"\"\nabc\"\"\"\n", 1, "texts of several lines");
+    refused("temp = 1\n\ntemp = 2\n", 3, "'temp' is set in line 1 already");
+    refused("top_k = 1\n[run]\nx = 1\n", 3, "'run.x' is not a setting");
+    refused("[models]\na = [\"x\"]\n", 2, "'a' is not a path");
+    refused("[models]\na = \"\"\n", 2, "'a' is not a path");
+    // A value that its flag refuses: the note tells the line.
+    v.set("NIBBLE_CONFIG", s.file("config.toml", "\n[run]\n\ntop_p = 1.5\n"));
+    CHECK(nibble_cli({"run", "-p", "x"}).err.find("config.toml line 4\n") != std::string::npos);
+}
+
+TEST_CASE("settings: texts, lists over lines, comments, dots") {
+    const Scratch s;
+    Variables v;
+    v.set("NIBBLE_CONFIG",
+          s.file("config.toml",
+                 "\xEF\xBB\xBF\"system\" = \"a # b, \\\"c\\\" \\u00e4\\n\"  # comment\r\n"
+                 "run.temp = 0.25\nctx=100#\n [ 'run' ] # here\ntop-k = 9\nstop = [ # none\n 'z\\', # one\n"
+                 "\n  \"#]\" ,\n]\nquiet = true"));
+    const auto p =
+        nlohmann::json::parse(nibble_cli({"run", "-p", "x", "-n", "0", "--json"}).out)["parameters"];
+    CHECK(p["temperature"] == 0.25);
+    CHECK(p["ctx"] == 100);
+    CHECK(p["top_k"] == 9);
+    const ProcessResult r = nibble_cli({"run", "-p", "x", "--template", "plain", "--echo", "-n", "0"});
+    CHECK(r.out.find("a # b, \"c\" \u00e4") != std::string::npos);
+    CHECK(r.err.empty());
+}
+
 TEST_CASE("models: aliases, folders and the bundled one; -m takes their names") {
     const Scratch s;
     Variables v;
