@@ -193,8 +193,7 @@ class ProgressLine {
 };
 
 Result<int> QuantizeCommand::operator()() const {
-    if (std::error_code ec; !dry_run && !force && fs::is_regular_file(destination, ec))
-        return Error{ErrorCode::invalid_argument, destination, "exists already", "--force overwrites it"};
+    if (!dry_run) NIBBLE_TRY(check_destination(destination, force));
     const auto model = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(source))));
     const PlanOptions options = NIBBLE_TRY(plan_options(!model->tensors.contains("output.weight")));
     const ConvertPlan plan = NIBBLE_TRY(plan_conversion(*model, options));

@@ -17,9 +17,7 @@ struct SynthCommand {
     bool force = false;
 
     Result<int> operator()() const {
-        std::error_code ec;
-        if (!force && std::filesystem::is_regular_file(output, ec))
-            return Error{ErrorCode::invalid_argument, output, "exists already", "give --force to replace it"};
+        NIBBLE_TRY(check_destination(output, force));
         const TensorFile source = NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(tokenizer.path())));
         Vocab vocab = NIBBLE_TRY(read_vocab(source));
         const TensorFile model = NIBBLE_TRY(shape.model(Fill::random, threads));

@@ -2,6 +2,7 @@
 // After the TOML 1.0 specification (https://toml.io/en/v1.0.0).
 #include "tools/config_file.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "ggml/base/cat.h"

@@ -9,6 +9,7 @@
 
 #include "ggml/base/mapped_file.h"
 #include "ggml/cpu/cpu_backend.h"
+#include "ggml/file/gguf_reader.h"
 #include "tools/settings.h"
 
 namespace nibble {
@@ -37,6 +38,17 @@ std::vector<fs::path> data_folders(std::string_view name, std::string_view in_so
     if (!ec) folders.push_back(exe.parent_path().parent_path() / "share/nibble" / name);
     folders.emplace_back(in_source);
     return folders;
+}
+
+Result<void> check_destination(const fs::path& path, bool force) {
+    if (const auto split = parse_split_name(path.filename().string()); split && split->count > 1)
+        return Error{ErrorCode::invalid_argument, path.string(),
+                     cat("is the name of part ", split->number, " of ", split->count,
+                         " of a model, and one whole file is written"),
+                     cat("call it ", (path.parent_path() / cat(split->prefix, ".gguf")).string())};
+    if (std::error_code ec; !force && fs::is_regular_file(path, ec))
+        return Error{ErrorCode::invalid_argument, path.string(), "exists already", "--force overwrites it"};
+    return {};
 }
 
 void ModelOption::add(CLI::App& app) {

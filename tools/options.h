@@ -18,6 +18,10 @@ namespace nibble {
 // built there.
 std::vector<std::filesystem::path> data_folders(std::string_view name, std::string_view in_source);
 
+// A GGUF file to be written: not one that exists, unless `force`; not named like a part of a split model,
+// which the name would be taken for.
+Result<void> check_destination(const std::filesystem::path& path, bool force);
+
 // `-m`, or the bundled model when it is not given.
 struct ModelOption {
     std::string given;

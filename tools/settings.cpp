@@ -8,6 +8,7 @@
 
 #include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
+#include "ggml/file/gguf_reader.h"
 #include "tools/config_file.h"
 #include "tools/options.h"
 
@@ -114,10 +115,12 @@ void add_folder_models(const fs::path& folder, std::vector<NamedModel>& list) {
         const fs::path& p = entry.path();
         const std::string file = p.filename().string();
         if (p.extension() == ".gguf") {
-            // Of a split model the first part stands for all.
-            const bool part = file.find("-of-") != std::string::npos;
-            if (!part || file.find("-00001-of-") != std::string::npos)
+            // Of a split model the first part stands for all, under the name that the parts share.
+            const auto split = parse_split_name(file);
+            if (!split)
                 found.push_back({p.stem().string(), p});
+            else if (split->number == 1)
+                found.push_back({split->prefix, p});
         } else if (fs::exists(p / "config.json", ec)) {
             found.push_back({file, p});
         }
@@ -211,7 +214,7 @@ Result<fs::path> resolve_model(const std::string& given) {
     std::error_code ec;
     if (fs::exists(given, ec)) return fs::path(given);
     for (const NamedModel& m : named_models(settings))
-        if (m.name == given || m.path.filename() == given) return m.path;
+        if (m.name == given || m.path.filename() == given || m.path.stem() == given) return m.path;
     return Error{ErrorCode::not_found, given, "is neither a file nor the name of a model",
                  "`nibble models` lists the names"};
 }

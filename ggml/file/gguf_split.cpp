@@ -110,10 +110,16 @@ Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
                                ".gguf and so on, and open the first"));
     if (!split || (split->count == 1 && keys.count == 1)) return model;
     NIBBLE_TRY(check_part(path, keys, split->number, split->count));
-    if (split->number != 1)
-        return split_error(path, ErrorCode::invalid_argument,
-                           cat("is part ", split->number, " of ", split->count, " of a split model"),
-                           cat("open the first part, ", quote(split->part(1))));
+    if (split->number != 1) {
+        const std::string first = split->part(1);
+        std::error_code ignored;
+        const bool is_there = std::filesystem::exists(path.parent_path() / first, ignored);
+        return split_error(
+            path, ErrorCode::invalid_argument,
+            cat("is part ", split->number, " of ", split->count, " of a split model",
+                is_there ? "" : cat(", whose first part, ", quote(first), ", is not beside it")),
+            is_there ? cat("open the first part, ", quote(first)) : "download all parts into one folder");
+    }
 
     std::vector<TensorInfo> tensors = std::move(model.tensors).release();
     for (uint32_t n = 2; n <= split->count; ++n)

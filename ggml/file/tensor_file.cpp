@@ -27,6 +27,7 @@ constexpr size_t max_side_file_bytes = 512u << 20;
 struct Listing {
     bool config = false, single = false, index = false, pytorch = false;
     std::vector<std::string> safetensors, gguf;  // gguf: models, so of a split one only the first part
+    std::vector<std::string> parts;              // the other parts of split ones
     std::vector<std::string> all;                // sorted
 };
 
@@ -40,14 +41,14 @@ Result<Listing> list(const fs::path& folder) {
         if (ext == ".safetensors") l.safetensors.push_back(name);
         if (ext == ".bin" || ext == ".pt" || ext == ".pth") l.pytorch = true;
         const auto split = parse_split_name(name);
-        if (ext == ".gguf" && (!split || split->number == 1)) l.gguf.push_back(name);
+        if (ext == ".gguf") (!split || split->number == 1 ? l.gguf : l.parts).push_back(name);
         l.config = l.config || name == "config.json";
         l.single = l.single || name == single_name;
         l.index = l.index || name == index_name;
     }
     if (failed)
         return Error{ErrorCode::io, folder.string(), cat("cannot list the folder: ", failed.message()), ""};
-    for (auto* names : {&l.all, &l.safetensors, &l.gguf}) std::sort(names->begin(), names->end());
+    for (auto* names : {&l.all, &l.safetensors, &l.gguf, &l.parts}) std::sort(names->begin(), names->end());
     return l;
 }
 
@@ -65,6 +66,11 @@ Error no_model(const fs::path& folder, const Listing& l) {
         return {ErrorCode::invalid_argument, where,
                 cat("holds ", l.gguf.size(), " GGUF models: ", enumerate(l.gguf)),
                 "give the path of one of them"};
+    if (l.gguf.empty() && !l.parts.empty())
+        return {ErrorCode::not_found, where,
+                cat("holds ", quote(l.parts[0]), " but not the first part of that split model, ",
+                    quote(parse_split_name(l.parts[0])->part(1))),
+                "download all parts into one folder"};
     if (l.safetensors.size() > 1)
         return {ErrorCode::not_found, where,
                 cat("has ", l.safetensors.size(), " .safetensors files but neither ", single_name, " nor ",
