@@ -102,10 +102,10 @@ namespace {
 
 std::vector<Token> generated(Engine& engine, const SamplerParams& sampling, int32_t logprobs) {
     Request r;
-    r.prompt = engine.tokenizer().encode("Once upon a time");
+    r.prompt = engine.tokenizer().encode("Once upon");
     r.sampling = sampling;
     r.sampling.seed = 11;
-    r.max_tokens = 12;
+    r.max_tokens = 3;
     r.ignore_eos = true;
     r.logprobs = logprobs;
     REQUIRE(engine.submit(std::move(r)));
@@ -130,7 +130,7 @@ TEST_CASE("tokens sampled from the GPU's list of the best are those sampled from
     config.runner.ctx = 64;
     auto engine = Engine::load(cat(NIBBLE_SOURCE_DIR, "/models/fairytale-int8.gguf"), config, both);
     REQUIRE_MESSAGE(engine, engine.error().message());
-    for (const char* setting : {"temperature=0", "top_k=40", "repeat_penalty=1.3", "top_k=0"}) {
+    for (const char* setting : {"temperature=0", "repeat_penalty=1.3", "top_k=0"}) {
         INFO(setting);
         SamplerParams sampling;
         const std::string_view text = setting;
@@ -138,7 +138,7 @@ TEST_CASE("tokens sampled from the GPU's list of the best are those sampled from
         REQUIRE(set(sampling, text.substr(0, at), text.substr(at + 1)).ok());
         const auto from_list = generated(*engine, sampling, -1);
         CHECK(engine->runner().first_tokens(0).size() == 256);
-        CHECK(from_list.size() == 12);
+        CHECK(from_list.size() == 3);
         CHECK(from_list == generated(*engine, sampling, 0));  // a log-probability needs all logits
     }
 }
