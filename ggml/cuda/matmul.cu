@@ -106,16 +106,14 @@ void launch_gemm(const Exec& e, const MatmulArgs& a) {
 }
 
 // One row converts itself in every block, if it fits.
-bool converts_itself(const MatmulArgs& a) {
-    return a.x.rows == 1 && arranged_bytes(1, a.x.cols) <= largest_alone;
-}
+bool converts_itself(const View& x) { return x.rows == 1 && arranged_bytes(1, x.cols) <= largest_alone; }
 
 template <TileFormat f>
 void launch_rows(const Exec& e, const MatmulArgs& a) {
     const int64_t rows = a.x.rows;
     constexpr int64_t few = 32;
     if (rows > few && GemmShape<f>::shared_bytes <= e.card->shared_per_block) return launch_gemm<f>(e, a);
-    if (converts_itself(a)) return launch_product<f, 1, true>(e, a);
+    if (converts_itself(a.x)) return launch_product<f, 1, true>(e, a);
     if (rows <= 8) return launch_product<f, 1, false>(e, a);
     if (rows <= 16) return launch_product<f, 2, false>(e, a);
     launch_product<f, 4, false>(e, a);
@@ -164,7 +162,7 @@ void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, cons
                    *e.stream, args, w.stride);
             continue;
         }
-        if (!prepared && !converts_itself(args)) {
+        if (!prepared && !converts_itself(x)) {
             prepare(e, args);
             prepared = true;
         }
@@ -181,9 +179,11 @@ bool is_row_norm(const NormParams& p, const OpArgs& a) {
     return !p.subtract_mean && (p.group == 0 || p.group == a.in[0].cols) && !a.in[2] && !a.in[3];
 }
 
+RowNorm no_norm() { return {false, 0, Tensor{}, Tensor{}}; }
+
 RowNorm norm_of(const BoundInstr& norm) {
     const OpArgs a = norm.args();
-    return {true, a.params->as<NormParams>().eps, a.in[1], norm.for_next_only ? Tensor{} : a.out[0]};
+    return {true, a.params->as<NormParams>().eps, a.in[1], norm.instr->for_next_only ? Tensor{} : a.out[0]};
 }
 
 // Whether the norm can be the beginning of the product: what it reads must still be there while the product
@@ -236,10 +236,10 @@ __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, V
 
 bool is_gated_pair(const BoundInstr& matmul, const BoundInstr& glu) {
     const OpArgs m = matmul.args(), g = glu.args();
-    return m.in[0].rows == 1 && m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] &&
+    return converts_itself(m.in[0]) && m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] &&
            m.in[2].type == m.in[3].type && m.in[2].rows == m.in[3].rows && m.in[2].layout == Layout::packed &&
-           m.in[3].layout == Layout::packed && matmul.for_next_only && g.in[0].data == m.out[0].data &&
-           g.in[0].cols == m.out[0].cols && arranged_bytes(1, m.in[0].cols) <= largest_alone;
+           m.in[3].layout == Layout::packed && matmul.instr->for_next_only && g.in[0].data == m.out[0].data &&
+           g.in[0].cols == m.out[0].cols;
 }
 
 void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tensor& x, const RowNorm& norm) {
@@ -260,7 +260,7 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
 size_t matmul_scratch(const Exec&, const OpArgs& a) { return arranged_bytes(a.in[0].rows, a.in[0].cols); }
 
 void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
-    multiply(e, a, scratch, a.in[0], {false, 0, Tensor{}, Tensor{}});
+    multiply(e, a, scratch, a.in[0], no_norm());
 }
 
 size_t run_joined(const Exec& e, std::span<const BoundInstr> instrs) {
@@ -273,7 +273,7 @@ size_t run_joined(const Exec& e, std::span<const BoundInstr> instrs) {
     const bool normed = at == 1 && can_begin_with(instrs[0], matmul);
     if (at == 1 && !normed) return 0;
     const Tensor& x = normed ? instrs[0].in[0] : matmul.in[0];
-    const RowNorm norm = normed ? norm_of(instrs[0]) : RowNorm{false, 0, Tensor{}, Tensor{}};
+    const RowNorm norm = normed ? norm_of(instrs[0]) : no_norm();
     if (is(at + 1, glu_op) && is_gated_pair(matmul, instrs[at + 1]) && !overlap(x, instrs[at + 1].out[0])) {
         multiply_gated(e, matmul.args(), instrs[at + 1].args(), x, norm);
         return at + 2;

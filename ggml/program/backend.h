@@ -47,7 +47,6 @@ struct BoundInstr {
     std::vector<Tensor> in, out;
     std::vector<RowDim> in_dims, out_dims;
     std::span<std::byte> scratch;
-    bool for_next_only = false;  // its outputs are read by the instruction that follows and by nothing else
 
     OpArgs args() const { return {in, out, &instr->params}; }
 };

@@ -74,32 +74,7 @@ Result<void> Runner::bind() {
         if (fresh) segments_.push_back({instr.device, i, 0});
         ++segments_.back().count;
     }
-    find_last_readers();
     return {};
-}
-
-void Runner::find_last_readers() {
-    const Program& p = *program_;
-    const auto root = [&](Ref r) {
-        const Value& v = p.values[static_cast<size_t>(r.id)];
-        return static_cast<size_t>(v.base >= 0 ? v.base : r.id);
-    };
-    constexpr int64_t nobody = -1;
-    std::vector<int64_t> first(p.values.size(), nobody), last(p.values.size(), nobody);
-    for (size_t i = 0; i < p.instrs.size(); ++i)
-        for (const Ref r : p.instrs[i].in) {
-            if (!r) continue;
-            if (first[root(r)] == nobody) first[root(r)] = static_cast<int64_t>(i);
-            last[root(r)] = static_cast<int64_t>(i);
-        }
-    for (size_t i = 0; i < bound_.size(); ++i) {
-        const auto next = static_cast<int64_t>(i) + 1;
-        bound_[i].for_next_only =
-            !p.instrs[i].out.empty() && std::ranges::all_of(p.instrs[i].out, [&](Ref r) {
-                return p.values[root(r)].kind == ValueKind::temp && first[root(r)] == next &&
-                       last[root(r)] == next;
-            });
-    }
 }
 
 Result<void> Runner::transfer(BoundInstr& instr, int32_t device) {
@@ -142,25 +117,30 @@ std::span<std::byte> Runner::input_bytes(std::string_view name) {
     return {};
 }
 
-bool Runner::has_output(std::string_view name) const {
-    return std::ranges::any_of(
-        program_->values, [name](const Value& v) { return v.kind == ValueKind::output && v.name == name; });
+namespace {
+
+const Value* find_output(const Program& program, std::string_view name) {
+    for (const Value& v : program.values)
+        if (v.kind == ValueKind::output && v.name == name) return &v;
+    return nullptr;
 }
 
+}  // namespace
+
+bool Runner::has_output(std::string_view name) const { return find_output(*program_, name); }
+
 Result<std::span<float>> Runner::output(std::string_view name) {
-    for (const Value& v : program_->values) {
-        if (v.kind != ValueKind::output || v.name != name) continue;
-        std::byte* data = arenas_[static_cast<size_t>(v.device)].data.get() + v.offset;
-        const size_t bytes = static_cast<size_t>(last_.rows(v.dim, v.rows)) * v.row_stride();
-        Backend& backend = *backends_[static_cast<size_t>(v.device)];
-        if (!backend.device().host_memory) {
-            staging_.resize(std::max(staging_.size(), bytes));
-            NIBBLE_TRY(backend.download({staging_.data(), bytes}, data));
-            data = staging_.data();
-        }
-        return std::span(reinterpret_cast<float*>(data), bytes / sizeof(float));
+    const Value* const v = find_output(*program_, name);
+    if (!v) return Error{ErrorCode::internal, std::string(name), "is not an output of the program", ""};
+    std::byte* data = arenas_[static_cast<size_t>(v->device)].data.get() + v->offset;
+    const size_t bytes = static_cast<size_t>(last_.rows(v->dim, v->rows)) * v->row_stride();
+    Backend& backend = *backends_[static_cast<size_t>(v->device)];
+    if (!backend.device().host_memory) {
+        staging_.resize(std::max(staging_.size(), bytes));
+        NIBBLE_TRY(backend.download({staging_.data(), bytes}, data));
+        data = staging_.data();
     }
-    return Error{ErrorCode::internal, std::string(name), "is not an output of the program", ""};
+    return std::span(reinterpret_cast<float*>(data), bytes / sizeof(float));
 }
 
 size_t Runner::allocated_bytes(size_t device) const { return arenas_[device].size + inputs_[device].size; }

@@ -76,7 +76,6 @@ class Runner {
     Result<void> transfer(BoundInstr& instr, int32_t device);
     std::span<std::byte> input_bytes(std::string_view name);
     Result<void> bind();
-    void find_last_readers();
     Tensor resolve(Ref ref, int32_t device) const;
 
     std::unique_ptr<Program> program_;  // stable address: bound instructions point into it
