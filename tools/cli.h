@@ -38,4 +38,11 @@ void print_note(const std::string& text);
 // Prints "nibble: where: what (fix)" on stderr and gives the exit code for the kind of error.
 int report(const Error& error);
 
+// Flushes stdout. Error: not everything that was written there arrived, also of what was flushed before.
+Result<void> flush_output();
+
+// How a command that a signal has told to end comes to it: tells its error, if any, and lets the signal kill.
+// Does nothing for signal 0.
+void end_by_signal(int signal, const Result<int>& code);
+
 }  // namespace nibble

@@ -1,7 +1,6 @@
 // nibble chat: a conversation in a terminal; also from a pipe, one message a line.
 // Ctrl-C stops an answer and keeps what came; at the prompt a second one leaves, as does Ctrl-D. SIGTERM and
 // SIGHUP (the terminal is gone) end it in order too: the session and the history are kept.
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -145,11 +144,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
         "Examples:\n  nibble chat\n  nibble chat -m model.gguf --system \"Answer briefly.\" --temp 0.7");
     return [c] {
         Result<int> code = (*c)();
-        if (const int signal = ending_signal()) {
-            if (!code) report(code.error());
-            std::signal(signal, SIG_DFL);
-            std::raise(signal);
-        }
+        end_by_signal(ending_signal(), code);
         return code;
     };
 }

@@ -288,11 +288,7 @@ std::function<Result<int>()> setup(CLI::App& app) {
         "  cat report.txt | nibble run -m model.gguf -p \"Summarise:\" --json");
     return [c] {
         Result<int> code = (*c)();
-        if (const int signal = interrupted; signal && signal != SIGINT) {
-            if (!code) report(code.error());
-            std::signal(signal, SIG_DFL);
-            std::raise(signal);
-        }
+        if (interrupted != SIGINT) end_by_signal(interrupted, code);
         return code;
     };
 }

@@ -24,6 +24,18 @@ int report(const Error& error) {
     return error.code == ErrorCode::invalid_argument ? exit_usage : exit_failure;
 }
 
+Result<void> flush_output() {
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return {};
+    return Error{ErrorCode::io, "stdout", "cannot be written", ""};
+}
+
+void end_by_signal(int signal, const Result<int>& code) {
+    if (!signal) return;
+    if (!code) report(code.error());
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+}
+
 namespace {
 
 // --help works with any settings.
@@ -43,11 +55,10 @@ void note_origin(std::span<const SettingArgument> settings, std::string message)
                          printable(s.origin, max_message).c_str());
 }
 
-// The exit code of a command that has done its work, if all of its output arrived; also what was flushed
-// before.
+// The exit code of a command that has done its work, if all of its output arrived.
 int flushed(int code) {
-    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
-    return report({ErrorCode::io, "stdout", "cannot be written", ""});
+    const Result<void> arrived = flush_output();
+    return arrived ? code : report(arrived.error());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ggml/base/cat.h"
+#include "tools/cli.h"
 #include "tools/json_text.h"
 
 namespace nibble {
@@ -157,17 +158,13 @@ Result<void> RunOutput::flush() {
         if (!ended) break;
         ++current_;
     }
-    if (std::fflush(stdout) != 0 || std::ferror(stdout))
-        return Error{ErrorCode::io, "stdout", "cannot be written", ""};
-    return {};
+    return flush_output();
 }
 
 Result<void> RunOutput::finish() {
     NIBBLE_TRY(flush());
     if (format_ == RunFormat::json) std::fputs(answers_.size() > 1 ? "\n]\n" : "\n", stdout);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout))
-        return Error{ErrorCode::io, "stdout", "cannot be written", ""};
-    return {};
+    return flush_output();
 }
 
 }  // namespace nibble
