@@ -4,14 +4,13 @@
 
 #include <sys/stat.h>
 
+#include "src/text/utf8.h"
 #include "tools/standard_input.h"
 
 namespace nibble {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // some editors begin a file with it
 
 bool is_piped(int fd) {
     struct stat s {};

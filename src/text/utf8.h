@@ -10,6 +10,9 @@
 
 namespace nibble {
 
+// Some editors begin a file with it; it is no part of the text.
+inline constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+
 // Bytes of the character that starts with this byte, 0 if none can start with it.
 inline int utf8_length(unsigned char lead) {
     if (lead < 0x80) return 1;
