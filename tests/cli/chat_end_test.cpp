@@ -27,6 +27,14 @@ struct Home : Scratch {
 
 const std::string prompt = ">>> ", enter = "\r";
 
+// One message, and its answer of four tokens.
+void say_hello(Pty& t) {
+    REQUIRE(t.wait_for(prompt));
+    t.type("Hello" + enter);
+    REQUIRE(t.wait_for("[4 tokens"));
+    REQUIRE(t.wait_for(prompt));
+}
+
 }  // namespace
 
 TEST_CASE("chat: SIGTERM and SIGHUP at the prompt keep the session and the history, and kill as usual") {
@@ -34,10 +42,7 @@ TEST_CASE("chat: SIGTERM and SIGHUP at the prompt keep the session and the histo
         CAPTURE(signal);
         const Home home;
         Pty t(home.chat({"-n", "4"}));
-        REQUIRE(t.wait_for(prompt));
-        t.type("Hello" + enter);
-        REQUIRE(t.wait_for("[4 tokens"));
-        REQUIRE(t.wait_for(prompt));
+        say_hello(t);
         t.type("half a line");
         REQUIRE(t.wait_for("half a line"));
         t.signal(signal);
@@ -85,10 +90,7 @@ TEST_CASE(
     t.type("bind 'set enable-bracketed-paste off'; PS1='shell: '\n");
     REQUIRE(t.wait_for("shell: "));
     t.type(cat(NIBBLE_BINARY, " chat -n 4 --seed 1 --session ", home.session, "\n"));
-    REQUIRE(t.wait_for(prompt));
-    t.type("Hello" + enter);
-    REQUIRE(t.wait_for("[4 tokens"));
-    REQUIRE(t.wait_for(prompt));
+    say_hello(t);
     t.type("\x1a");
     REQUIRE(t.wait_for("Stopped"));
     REQUIRE(t.wait_for("shell: "));
