@@ -97,7 +97,7 @@ TEST_CASE("chat on a terminal: Ctrl-C stops the answer and keeps it; at the prom
     REQUIRE(t.wait_for(prompt));
     t.type("Tell me a story." + enter);
     REQUIRE(t.wait_for("\n"));
-    ::usleep(100'000);
+    REQUIRE(t.wait_for_more(200));  // of the answer, and what else is printed with it
     t.type(ctrl_c);
     CHECK(t.wait_for(", stopped]"));
     REQUIRE(t.wait_for(prompt));
@@ -184,7 +184,7 @@ TEST_CASE("chat on a terminal: killed at the prompt and in mid-answer, the termi
     REQUIRE(t.wait_for(prompt));
     t.type("Tell me a story." + enter);
     REQUIRE(t.wait_for("\n"));
-    ::usleep(100'000);
+    REQUIRE(t.wait_for_more(200));  // of the answer, and what else is printed with it
     t.signal(SIGTERM);
     CHECK(t.wait_end() == 128 + SIGTERM);
     CHECK(t.restored());

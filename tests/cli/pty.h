@@ -71,6 +71,13 @@ class Pty {
             if (std::chrono::steady_clock::now() > end || !read_some(100)) return false;
         }
     }
+    // Reads until there is this much after what an earlier call found.
+    bool wait_for_more(size_t bytes, int seconds = 30) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+        while (seen_.size() < from_ + bytes)
+            if (std::chrono::steady_clock::now() > end || !read_some(100)) return false;
+        return true;
+    }
     // The exit code, or 128 + signal; -1: it did not end.
     int wait_end(int seconds = 30) {
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
