@@ -25,6 +25,7 @@
 //   fused(a, b, c)                    a b + c, rounded once; nothing else is contracted to that
 //   half_to_float bf16_to_float float_to_half float_to_bf16   round to nearest even; 16-bit patterns
 //   half2(lo, hi) bf162(lo, hi)       two rounded values in a word; half2_sub half2_fma half2_mul
+//   and_or(a, mask, bits)             a & mask | bits in one instruction
 //   byte_perm(a, b, selector)         PRMT: byte i of the result is byte (selector >> 4i & 7) of b:a
 //   mma_f16(d, a, b) mma_bf16(d, a, b)   d[4] += A B of a warp: m16n8k16 with f32 sums; fragments below
 //

@@ -10,7 +10,7 @@ struct GemmShape {
     static constexpr int row_blocks = 8, columns = 128, stages = 3;
     static constexpr int rows_per_warp = 4, columns_per_warp = 4;  // in blocks of 16, in groups of 8
     static constexpr int weight_bytes = row_blocks * f.tile_bytes();
-    static constexpr int x_bytes = 4 * columns * 4 * unit_bytes;
+    static constexpr int x_bytes = columns * Activations<8>::value_bytes;
     static constexpr int sum_bytes = f.min ? 4 * columns * 4 : 0;
     static constexpr int stage_bytes = weight_bytes + x_bytes + sum_bytes;
     static constexpr size_t shared_bytes = table_bytes(f) + size_t{stages} * stage_bytes;
@@ -25,9 +25,10 @@ struct GemmPlace {
 
 // Asks for the tile `index` of the block's weights and columns.
 template <TileFormat f>
-__device__ void request_stage(const GemmPlace& at, int64_t k, int64_t rows, const Activations& x,
+__device__ void request_stage(const GemmPlace& at, int64_t k, int64_t rows, const Activations<8>& x,
                               int64_t index, std::byte* stage) {
     using S = GemmShape<f>;
+    using A = Activations<8>;
     constexpr int pieces = f.tile_bytes() / 16;
     for (int i = thread_index(); i < S::row_blocks * pieces; i += block_threads()) {
         const int block = i / pieces;
@@ -36,22 +37,23 @@ __device__ void request_stage(const GemmPlace& at, int64_t k, int64_t rows, cons
             at.weight + (on ? block : 0) * f.block_bytes(k) + index * f.tile_bytes();
         copy_async16(stage + i * 16, from + i % pieces * 16, on);
     }
+    // Groups of eight columns one after the other, each as it is; columns that are not there become zeros.
     stage += S::weight_bytes;
-    constexpr int x_pieces = S::x_bytes / 16, step_pieces = S::columns * 2;
-    for (int i = thread_index(); i < x_pieces; i += block_threads()) {
-        const int64_t step = i / step_pieces, column = at.column + i % step_pieces / 2;
-        const bool on = column < rows;
+    const int64_t first = at.column / 8;
+    for (int i = thread_index(); i < S::x_bytes / 16; i += block_threads()) {
+        constexpr int group_pieces = A::tile_bytes / 16;
+        const int64_t group = first + i / group_pieces;
+        const bool on = 8 * group + i % (A::half_bytes / 16) / 4 < rows;
         const std::byte* const from =
-            x.values + (4 * index + step) * x.step_stride + (on ? column : 0) * x.col_stride + i % 2 * 16;
+            x.values + ((on ? group : 0) * x.tiles + index) * A::tile_bytes + i % group_pieces * 16;
         copy_async16(stage + i * 16, from, on);
     }
     if constexpr (f.min) {
         stage += S::x_bytes;
         for (int i = thread_index(); i < S::sum_bytes / 16; i += block_threads()) {
-            const int64_t step = i / (S::columns / 4), column = at.column + i % (S::columns / 4) * 4;
-            const bool on = column < rows;
-            const float* const from = x.sums + (4 * index + step) * x.sum_step_stride + (on ? column : 0);
-            copy_async16(stage + i * 16, from, on);
+            const bool on = at.column + i < rows;
+            const float* const from = x.sums + ((on ? first + i / 8 : 0) * x.tiles + index) * A::tile_sums;
+            copy_async16(stage + i * 16, from + i % 8 * 4, on);
         }
     }
 }
@@ -69,33 +71,6 @@ __device__ void shared_tile(const std::byte* at, const std::byte* supers, LaneTi
     load_words<f.lane_super()>(supers + g * f.lane_super(), out.super);
 }
 
-// Adds the sums of a group, which begins at step `first`, times its scale; `totals`: of x, by step and
-// column.
-template <TileFormat f>
-__device__ void apply_scales(const LaneTile<f>& tile, int first, const float* totals, const Sums<4>& part,
-                             Sums<4>& sums) {
-    constexpr int group_steps = f.group / 16;
-    const int group = first / group_steps;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const float scale = scale_of(tile, half, group, 0);
-        const float min = f.min ? scale_of(tile, half, group, 1) : 0;
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-#pragma unroll
-            for (int c = 0; c < 2; ++c) {
-                float& d = sums.d[j][2 * half + c];
-                d = fused(scale, part.d[j][2 * half + c], d);
-                if constexpr (f.min) {
-                    const float* const at = totals + first * GemmShape<f>::columns + 8 * j + c;
-                    float total = at[0];
-                    for (int s = 1; s < group_steps; ++s) total += at[s * GemmShape<f>::columns];
-                    d = fused(min, total, d);
-                }
-            }
-    }
-}
-
 // One warp's share of a stage.
 template <TileFormat f>
 __device__ void multiply_stage(const std::byte* stage, const std::byte* const (&supers)[4],
@@ -104,16 +79,26 @@ __device__ void multiply_stage(const std::byte* stage, const std::byte* const (&
     constexpr int group_steps = f.real() ? 1 : f.group / 16;
     const int block = warp_index() / 4 * S::rows_per_warp,
               column = warp_index() % 4 * 8 * S::columns_per_warp;
-    const std::byte* const x = stage + S::weight_bytes + column * 4 * unit_bytes;
-    const auto* const totals =
-        reinterpret_cast<const float*>(stage + S::weight_bytes + S::x_bytes) + column + lane() % 4 * 2;
-    Words2 b[4][4];
+    using A = Activations<8>;
+    const std::byte* const x = stage + S::weight_bytes + column * A::value_bytes + lane() * 16;
+    const auto* const step_sums =
+        reinterpret_cast<const Words4*>(stage + S::weight_bytes + S::x_bytes) + column + lane() % 4 * 2;
+    Words4 b[2][4];
 #pragma unroll
-    for (int s = 0; s < 4; ++s)
+    for (int half = 0; half < 2; ++half)
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-            b[s][j] = *reinterpret_cast<const Words2*>(x + (s * S::columns + 8 * j) * 4 * unit_bytes +
-                                                       lane() * unit_bytes);
+            b[half][j] = *reinterpret_cast<const Words4*>(x + j * A::tile_bytes + half * A::half_bytes);
+    float totals[4][2][4];
+    if constexpr (f.min) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+#pragma unroll
+            for (int c = 0; c < 2; ++c) {
+                const Words4 w = step_sums[8 * j + c];
+                for (int s = 0; s < 4; ++s) totals[j][c][s] = bits_float(w.w[s]);
+            }
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         LaneTile<f> tile;
@@ -127,9 +112,12 @@ __device__ void multiply_stage(const std::byte* stage, const std::byte* const (&
                 uint32_t a[4];
                 fragment(tile, s, table, a);
 #pragma unroll
-                for (int j = 0; j < 4; ++j) mma_f16(to.d[j], a, b[s][j].w);
+                for (int j = 0; j < 4; ++j) {
+                    const uint32_t values[2] = {b[s / 2][j].w[s % 2 * 2], b[s / 2][j].w[s % 2 * 2 + 1]};
+                    mma_f16(to.d[j], a, values);
+                }
             }
-            if constexpr (!f.real()) apply_scales<f>(tile, first, totals, part, sums[i]);
+            if constexpr (!f.real()) apply_scales<f, 4, 8>(tile, first, totals, part, sums[i]);
         }
     }
 }

@@ -14,7 +14,7 @@ namespace {
 #include "ggml/cuda/matmul.inl"
 #include "ggml/cuda/matmul_row.inl"
 
-__global__ void prepare_kernel(View x, RowNorm norm, Activations to) {
+__global__ void prepare_kernel(View x, RowNorm norm, Activations<8> to) {
     prepare_row(x, block_x(), norm, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
 }
 
@@ -29,7 +29,8 @@ __device__ inline void store(const MatmulArgs& a, const Segment& s, int64_t row,
 template <uint32_t code, int n, bool alone>
 __global__ void __launch_bounds__(256) matmul_kernel(MatmulArgs a) {
     constexpr TileFormat f = format_of(code);
-    using Product = BlockProduct<f, n>;
+    constexpr int width = alone ? 1 : 8;
+    using Product = BlockProduct<f, n, width>;
     std::byte* shared = shared_memory();
     auto* const table = reinterpret_cast<uint32_t*>(shared);
     shared += table_bytes(f);
@@ -43,25 +44,22 @@ __global__ void __launch_bounds__(256) matmul_kernel(MatmulArgs a) {
     const std::byte* const weight = s.data + block * f.block_bytes(a.x.cols);
     Product product(weight, a.x.cols);
 
-    Activations x = a.prepared;
-    if constexpr (alone) {
-        x = arranged(shared, 1, a.x.cols, false);
-        prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
-    }
+    const auto x = [&] {
+        if constexpr (alone)
+            return arranged<1>(shared, 1, a.x.cols);
+        else
+            return a.prepared;
+    }();
+    if constexpr (alone) prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
     if constexpr (f.table) fill_table(a.table, table);
     if constexpr (alone || f.table) sync_block();
 
     const int64_t first = int64_t{block_y()} * 8 * n;
-    WarpColumns<n> columns;
-    for (int i = 0; i < n; ++i) {
-        const int64_t g = first + 8 * i + lane() / 4, t = first + 8 * i + lane() % 4 * 2;
-        columns.on[i] = first + 8 * i < a.x.rows;
-        columns.x[i] = g < a.x.rows ? x.values + g * x.col_stride : nullptr;
-        for (int c = 0; c < 2; ++c)
-            columns.sum[i][c] = (t + c < a.x.rows ? t + c : a.x.rows - 1) * x.sum_col_stride;
-    }
-    product.run(table, x, columns, sums);
-    for (int i = thread_index(); i < 16 * 8 * n; i += block_threads()) {
+    const WarpColumns<n> columns(x, [&](int c) -> int64_t {
+        return alone ? 0 : first + c < a.x.rows ? first + c : a.x.rows - 1;
+    });
+    product.run(table, columns, sums);
+    for (int i = thread_index(); i < 16 * (alone ? 1 : 8 * n); i += block_threads()) {
         const int64_t row = 16 * block + i % 16, column = first + i / 16;
         if (row < s.rows && column < a.x.rows)
             store(a, s, row, column,
@@ -90,8 +88,8 @@ template <TileFormat f, int n, bool alone>
 void launch_product(const Exec& e, const MatmulArgs& a) {
     int64_t blocks = 0;
     for (int i = 0; i < a.segments; ++i) blocks += a.segment[i].blocks;
-    const size_t shared =
-        table_bytes(f) + BlockProduct<f, n>::shared_bytes + (alone ? arranged_bytes(1, a.x.cols) : 0);
+    const size_t shared = table_bytes(f) + BlockProduct < f, n,
+                 alone ? 1 : 8 > ::shared_bytes + (alone ? arranged_bytes<1>(1, a.x.cols) : 0);
     const Dims dims{blocks, static_cast<int32_t>(blocks_for(a.x.rows, 8 * n)), 1, 256, shared};
     launch(matmul_kernel<format_code(f), n, alone>, dims, *e.stream, a);
 }
@@ -106,7 +104,7 @@ void launch_gemm(const Exec& e, const MatmulArgs& a) {
 }
 
 // One row converts itself in every block, if it fits.
-bool converts_itself(const View& x) { return x.rows == 1 && arranged_bytes(1, x.cols) <= largest_alone; }
+bool converts_itself(const View& x) { return x.rows == 1 && arranged_bytes<1>(1, x.cols) <= largest_alone; }
 
 template <TileFormat f>
 void launch_rows(const Exec& e, const MatmulArgs& a) {
@@ -125,14 +123,8 @@ void prepare(const Exec& e, const MatmulArgs& a) {
 
 MatmulArgs args_of(const OpArgs& a, const Tensor& x, const RowNorm& norm, std::span<std::byte> scratch) {
     const Segment none{nullptr, 0, 0, 0, Tensor{}};
-    return {{none, none, none},
-            0,
-            x,
-            a.in[1],
-            a.out[0],
-            norm,
-            arranged(scratch.data(), x.rows, x.cols, false),
-            {}};
+    return {
+        {none, none, none}, 0, x, a.in[1], a.out[0], norm, arranged<8>(scratch.data(), x.rows, x.cols), {}};
 }
 
 Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
@@ -204,7 +196,7 @@ bool can_begin_with(const BoundInstr& norm, const BoundInstr& matmul) {
 template <uint32_t code>
 __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, View out) {
     constexpr TileFormat f = format_of(code);
-    using Product = BlockProduct<f, 1>;
+    using Product = BlockProduct<f, 1, 1>;
     std::byte* shared = shared_memory();
     auto* const table = reinterpret_cast<uint32_t*>(shared);
     shared += table_bytes(f);
@@ -213,22 +205,23 @@ __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, V
     shared += 2 * Product::shared_bytes;
 
     const int side = warp_index() / runs;
-    const std::byte* weight[2];
-    for (int i = 0; i < 2; ++i) weight[i] = a.segment[i].data + block_x() * f.block_bytes(a.x.cols);
-    Product product(weight[side], a.x.cols, warp_index() % runs);
-    const Activations x = arranged(shared, 1, a.x.cols, false);
+    const int64_t at = block_x() * f.block_bytes(a.x.cols);
+    Product product((side ? a.segment[1] : a.segment[0]).data + at, a.x.cols, warp_index() % runs);
+    const auto x = arranged<1>(shared, 1, a.x.cols);
     prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
     if constexpr (f.table) fill_table(a.table, table);
     sync_block();
-    const WarpColumns<1> columns{{lane() < 4 ? x.values : nullptr}, {{0, 0}}, {true}};
-    product.run(table, x, columns, sums + side * sums_each);
+    const WarpColumns<1> columns(x, [](int) -> int64_t { return 0; });
+    product.run(table, columns, sums + side * sums_each);
 
     const int i = thread_index();
     const int64_t row = 16 * block_x() + i;
     if (i >= 16 || row >= a.segment[0].rows) return;
     float value[2];
+#pragma unroll
     for (int s = 0; s < 2; ++s) {
-        value[s] = scaled<f>(Product::result(sums + s * sums_each, i, 0), x, 0, weight[s], a.x.cols, i);
+        value[s] =
+            scaled<f>(Product::result(sums + s * sums_each, i, 0), x, 0, a.segment[s].data + at, a.x.cols, i);
         if (a.segment[s].bias) value[s] += a.segment[s].bias.row(0)[row];
     }
     out.row(0)[row] = gated(p, value[0], value[1]);
@@ -249,7 +242,7 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
     for (size_t i = 0; i < 2; ++i) args.segment[i] = segment_of(m, i, 0);
     visit_tile_format(m.in[2].type, [&]<TileFormat f>() {
         const size_t shared =
-            table_bytes(f) + 2 * BlockProduct<f, 1>::shared_bytes + arranged_bytes(1, x.cols);
+            table_bytes(f) + 2 * BlockProduct<f, 1, 1>::shared_bytes + arranged_bytes<1>(1, x.cols);
         launch(gated_kernel<format_code(f)>, Dims{args.segment[0].blocks, 1, 1, 512, shared}, *e.stream, args,
                g.params->as<GluParams>(), g.out[0]);
     });
@@ -257,7 +250,7 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
 
 }  // namespace
 
-size_t matmul_scratch(const Exec&, const OpArgs& a) { return arranged_bytes(a.in[0].rows, a.in[0].cols); }
+size_t matmul_scratch(const Exec&, const OpArgs& a) { return arranged_bytes<8>(a.in[0].rows, a.in[0].cols); }
 
 void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
     multiply(e, a, scratch, a.in[0], no_norm());

@@ -2,41 +2,44 @@
 // A warp multiplies 16 weight rows by up to 8 n columns, 64 columns of the weights at a time; codes enter the
 // tensor cores as exact f16 integers and scales are applied to the f32 sums of their group.
 
-// Activations as fragments want them: per column of the product (a row of x) units of four values, each an
-// f16 times a power of two that is the column's own.
-// `sums` holds the sum of each 16 values, for formats with minima.
+// Activations as fragments want them. Columns of the product (rows of x) lie in groups of `width`: 8, or 1
+// where a row is alone. A group is, for each tile of 64 values,
+//   [half of the tile][column][t][step of the half][4 values]
+// in f16 times a power of two that is the column's own: a lane reads two steps at once, a warp 512 bytes in a
+// row. `sums` holds the sum of each 16 values, for formats with minima: [group][tile][column][step].
+template <int width>
 struct Activations {
     std::byte* values;
     float* sums;
-    float* inverse;                   // of the column's power of two
-    int64_t step_stride, col_stride;  // bytes of `values` from 16 values, and from a column, to the next
-    int64_t sum_step_stride, sum_col_stride;  // of `sums`, in floats
+    float* inverse;  // of the column's power of two
+    int64_t tiles;
+
+    static constexpr int value_bytes = 128,
+                         half_bytes = 64 * width;  // of a column and tile; of half a group's
+    static constexpr int tile_bytes = width * value_bytes, tile_sums = width * 4;
+
+    __device__ std::byte* values_of(int64_t column) const {
+        return values + column / width * tiles * tile_bytes + column % width * (value_bytes / 2);
+    }
+    __device__ float* sums_of(int64_t column) const {
+        return sums + column / width * tiles * tile_sums + column % width * 4;
+    }
 };
 
-constexpr int unit_bytes = 8;
-
-// Of sums: whole 16 bytes, for copies.
-__host__ __device__ constexpr int64_t padded_columns(int64_t columns) { return (columns + 3) / 4 * 4; }
-
-// Memory cut into its parts, with the columns of a step side by side (what a batch reads together), or each
-// column whole (`by_column`: what is gathered from here and there).
-__host__ __device__ inline Activations arranged(std::byte* memory, int64_t columns, int64_t k,
-                                                bool by_column) {
-    const int64_t steps = (k + 63) / 64 * 4;
-    Activations x{};
-    x.values = memory;
-    x.step_stride = (by_column ? 1 : columns) * 4 * unit_bytes;
-    x.col_stride = (by_column ? steps : 1) * 4 * unit_bytes;
-    x.sums = reinterpret_cast<float*>(memory + steps * columns * 4 * unit_bytes);
-    x.sum_step_stride = by_column ? 1 : padded_columns(columns);
-    x.sum_col_stride = by_column ? steps : 1;
-    x.inverse = x.sums + steps * padded_columns(columns);
-    return x;
+// Memory cut into its parts.
+template <int width>
+__host__ __device__ inline Activations<width> arranged(std::byte* memory, int64_t columns, int64_t k) {
+    using A = Activations<width>;
+    const int64_t tiles = (k + 63) / 64, groups = (columns + width - 1) / width;
+    auto* const sums = reinterpret_cast<float*>(memory + groups * tiles * A::tile_bytes);
+    return {memory, sums, sums + groups * tiles * A::tile_sums, tiles};
 }
 
+template <int width>
 constexpr size_t arranged_bytes(int64_t columns, int64_t k) {
-    const int64_t steps = (k + 63) / 64 * 4;
-    return static_cast<size_t>(columns * steps * 4 * unit_bytes + padded_columns(columns) * (steps + 1) * 4);
+    using A = Activations<width>;
+    const int64_t tiles = (k + 63) / 64, groups = (columns + width - 1) / width;
+    return static_cast<size_t>(groups * (tiles * (A::tile_bytes + A::tile_sums * 4) + width * 4));
 }
 
 // The power of two that brings `most` to [2^14, 2^15); 1 for zero, infinities and NaNs.
@@ -47,30 +50,65 @@ __device__ inline float range_factor(float most) {
     return bits_float(static_cast<uint32_t>(shift + 127) << 23);
 }
 
-// Converts a row of k values x(i) for column c; called by the whole block. `partial`: shared, a float per
-// warp.
-template <class Values>
-__device__ void prepare_column(const Values& x, int k, const Activations& to, int64_t c, float* partial) {
+// Values i .. i + 3 of a row of k; zeros behind the last.
+__device__ inline void read_four(const float* row, int k, int i, float (&v)[4]) {
+    if (i + 4 <= k && reinterpret_cast<uintptr_t>(row) % sizeof(Words4) == 0) {
+        const Words4 w = *reinterpret_cast<const Words4*>(row + i);
+        for (int j = 0; j < 4; ++j) v[j] = bits_float(w.w[j]);
+    } else {
+        for (int j = 0; j < 4; ++j) v[j] = i + j < k ? row[i + j] : 0;
+    }
+}
+
+// A row as prepare_column() reads it.
+struct PlainRow {
+    const float* row;
+    int k;
+    __device__ void four(int i, float (&v)[4]) const { read_four(row, k, i, v); }
+};
+
+// Converts a row of k values for column c; called by the whole block. x.four(i, v) gives the values from i
+// on, zeros behind the last. `partial`: shared, a float per warp.
+template <class Values, int width>
+__device__ void prepare_column(const Values& x, int k, const Activations<width>& to, int64_t c,
+                               float* partial) {
+    constexpr int at_once =
+        4;  // units of four values that a thread has on their way, and keeps if they are all
+    const int units = (k + 63) / 64 * 16, per_round = at_once * block_threads();
+    float v[at_once][4];
+    const auto read = [&](int first) {
+#pragma unroll
+        for (int j = 0; j < at_once; ++j) x.four(4 * (first + j * block_threads() + thread_index()), v[j]);
+    };
     float most = 0;
-    for (int i = thread_index(); i < k; i += block_threads()) {
-        const float v = fabsf(x(i));
-        most = v > most || v != v ? v : most;
+    for (int first = 0; first < units; first += per_round) {
+        read(first);
+#pragma unroll
+        for (int j = 0; j < at_once; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) most = fmaxf(most, fabsf(v[j][i]));
     }
     const float factor = range_factor(block_max(most, partial));
-    const int units = (k + 63) / 64 * 16;
-    for (int first = warp_index() * 32; first < units; first += block_threads()) {
-        const int u = first + lane();
-        float v[4] = {}, sum = 0;
-        for (int i = 0; i < 4; ++i)
-            if (4 * u + i < k) v[i] = x(4 * u + i) * factor;
-        const Words2 w{{half2(v[0], v[1]), half2(v[2], v[3])}};
-        for (int i = 0; i < 4; ++i) sum += half_to_float(static_cast<uint16_t>(w.w[i / 2] >> (i % 2 * 16)));
-        sum += shuffle_xor(sum, 1);
-        sum += shuffle_xor(sum, 2);
-        if (u >= units) continue;
-        *reinterpret_cast<Words2*>(to.values + u / 4 * to.step_stride + c * to.col_stride +
-                                   u % 4 * unit_bytes) = w;
-        if (u % 4 == 0) to.sums[u / 4 * to.sum_step_stride + c * to.sum_col_stride] = sum;
+    std::byte* const values = to.values_of(c);
+    float* const sums = to.sums_of(c);
+    for (int first = 0; first < units; first += per_round) {
+        if (units > per_round) read(first);
+#pragma unroll
+        for (int j = 0; j < at_once; ++j) {
+            const int u = first + j * block_threads() + thread_index();
+            float sum = 0;
+            const Words2 w{
+                {half2(v[j][0] * factor, v[j][1] * factor), half2(v[j][2] * factor, v[j][3] * factor)}};
+            for (int i = 0; i < 4; ++i)
+                sum += half_to_float(static_cast<uint16_t>(w.w[i / 2] >> (i % 2 * 16)));
+            sum += shuffle_xor(sum, 1);
+            sum += shuffle_xor(sum, 2);
+            if (u >= units) continue;
+            const int tile = u / 16, step = u / 4 % 4;
+            *reinterpret_cast<Words2*>(values + tile * to.tile_bytes + step / 2 * to.half_bytes + u % 4 * 16 +
+                                       step % 2 * 8) = w;
+            if (u % 4 == 0) sums[tile * to.tile_sums + step] = sum;
+        }
     }
     if (thread_index() == 0) to.inverse[c] = 1 / factor;
 }
@@ -98,8 +136,8 @@ __device__ void load_words(const std::byte* p, uint32_t* out) {
 }
 
 template <TileFormat f>
-__device__ void load_tile(const std::byte* block, int64_t tiles, int64_t tile, LaneTile<f>& out) {
-    const std::byte* const at = block + tile * f.tile_bytes();
+__device__ void load_tile(const std::byte* block, int64_t tiles, int tile, LaneTile<f>& out) {
+    const std::byte* const at = block + int64_t{tile} * f.tile_bytes();
     const int l = lane(), g = l / 4;
 #pragma unroll
     for (int i = 0; i < f.words4(); ++i) out.codes[i] = load16(at + i * 512 + l * 16);
@@ -148,25 +186,24 @@ __device__ void fragment(const LaneTile<f>& t, int s, const uint32_t* table, uin
                                        i % 2 ? 0x4342 : 0x4140),
                              base);
     } else if constexpr (f.table) {
-        const uint32_t w = t.codes[0].w[s];
-        for (int i = 0; i < 4; ++i) a[i] = table[(w >> (8 * i) & 255) * 32 + static_cast<uint32_t>(lane())];
-    } else {
-        const uint32_t w = t.codes[0].w[s];
+        const uint32_t w = t.codes[0].w[s], column = static_cast<uint32_t>(lane()) * 4;
         for (int i = 0; i < 4; ++i) {
-            if constexpr (f.extra == 0) {
-                // Odd fragments stay in the upper nibble and read as 1024 + 16 code.
-                const uint32_t shifted = i < 2 ? w : w >> 8;
-                if (i % 2 == 0)
-                    a[i] = half2_sub((shifted & 0x000f000fu) | exponent, base);
-                else
-                    a[i] = half2_fma((shifted & 0x00f000f0u) | exponent, 0x2c002c00u,
-                                     half_twice(64 + f.zero) | 0x80008000u);
-            } else {
-                const int bit = f.extra == 2 ? 8 * (s % 2) + 2 * i : 4 * s + i;
-                const uint32_t upper = t.extra[f.extra == 2 ? s / 2 : 0] >> bit;
-                const uint32_t mask = f.extra == 2 ? 0x00030003u : 0x00010001u;
-                a[i] = half2_sub((w >> (4 * i) & 0x000f000fu) | (upper & mask) << 4 | exponent, base);
+            const uint32_t at = and_or(i == 0 ? w << 7 : w >> (8 * i - 7), 0xff << 7, column);
+            a[i] = *reinterpret_cast<const uint32_t*>(reinterpret_cast<const std::byte*>(table) + at);
+        }
+    } else {
+        // Odd fragments stay in the upper nibble and read as 1024 + 16 code.
+        const uint32_t w = t.codes[0].w[s], shifted = w >> 8;
+        for (int i = 0; i < 4; ++i) {
+            uint32_t h = and_or(i < 2 ? w : shifted, i % 2 ? 0x00f000f0 : 0x000f000f, exponent);
+            if constexpr (f.extra != 0) {
+                const int bit = f.extra == 2 ? 8 * (s % 2) + 2 * i : 4 * s + i, to = i % 2 ? 8 : 4;
+                const uint32_t upper = t.extra[f.extra == 2 ? s / 2 : 0];
+                const uint32_t mask = f.extra == 2 ? 0x00030003 : 0x00010001;
+                h = and_or(bit < to ? upper << (to - bit) : upper >> (bit - to), mask << to, h);
             }
+            a[i] = i % 2 == 0 ? half2_sub(h, base)
+                              : half2_fma(h, 0x2c002c00u, half_twice(64 + f.zero) | 0x80008000u);
         }
     }
 }
@@ -177,19 +214,72 @@ struct Sums {
     float d[n][4];
 };
 
-// The columns of a warp's product: for each group of eight, the lane's column g of x and columns 2t, 2t + 1
-// of the result. Groups that are not `on` are skipped by the whole warp; a column that is not there is zeros.
+// The columns of a warp's product, for each group of eight: where the lane's share of column g of x begins,
+// and the sums of columns 2t and 2t + 1. A column that is not there is any other: nobody asks for its
+// results.
 template <int n>
 struct WarpColumns {
-    const std::byte* x[n];  // null: zeros
-    int64_t sum[n][2];
-    bool on[n];
+    const std::byte* x[n];
+    const float* sums[n][2];
+
+    // Column c of x is place(c).
+    template <int width, class Place>
+    __device__ WarpColumns(const Activations<width>& a, const Place& place) {
+        for (int i = 0; i < n; ++i) {
+            x[i] = a.values_of(place(8 * i + lane() / 4)) + lane() % 4 * 16;
+            for (int c = 0; c < 2; ++c) sums[i][c] = a.sums_of(place(8 * i + lane() % 4 * 2 + c));
+        }
+    }
 };
 
-template <TileFormat f, int n>
-__device__ void multiply_tile(const LaneTile<f>& tile, int64_t index, const uint32_t* table,
-                              const Activations& x, const WarpColumns<n>& columns, Sums<n>& sums) {
+// Adds the sums of a group, which begins at step `first`, times its scale. With `width` 1 only column 0
+// counts.
+template <TileFormat f, int n, int width>
+__device__ void apply_scales(const LaneTile<f>& tile, int first, const float (&step_sums)[n][2][4],
+                             const Sums<n>& part, Sums<n>& sums) {
+    constexpr int group_steps = f.group / 16, columns = width == 1 ? 1 : 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const float scale = scale_of(tile, half, first / group_steps, 0);
+        const float min = f.min ? scale_of(tile, half, first / group_steps, 1) : 0;
+#pragma unroll
+        for (int i = 0; i < n; ++i)
+#pragma unroll
+            for (int c = 0; c < columns; ++c) {
+                float& d = sums.d[i][2 * half + c];
+                d = fused(scale, part.d[i][2 * half + c], d);
+                if constexpr (f.min) {
+                    float total = step_sums[i][c][first];
+                    for (int j = 1; j < group_steps; ++j) total += step_sums[i][c][first + j];
+                    d = fused(min, total, d);
+                }
+            }
+    }
+}
+
+template <TileFormat f, int n, int width>
+__device__ void multiply_tile(const LaneTile<f>& tile, int index, const uint32_t* table,
+                              const WarpColumns<n>& columns, Sums<n>& sums) {
+    using A = Activations<width>;
     constexpr int group_steps = f.real() ? 4 : f.group / 16;
+    Words4 x[2][n];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int i = 0; i < n; ++i)
+            x[half][i] = *reinterpret_cast<const Words4*>(columns.x[i] + int64_t{index} * A::tile_bytes +
+                                                          half * A::half_bytes);
+    float step_sums[n][2][4];
+    if constexpr (f.min) {
+#pragma unroll
+        for (int i = 0; i < n; ++i)
+#pragma unroll
+            for (int c = 0; c < (width == 1 ? 1 : 2); ++c) {
+                const Words4 w =
+                    *reinterpret_cast<const Words4*>(columns.sums[i][c] + int64_t{index} * A::tile_sums);
+                for (int s = 0; s < 4; ++s) step_sums[i][c][s] = bits_float(w.w[s]);
+            }
+    }
 #pragma unroll
     for (int first = 0; first < 4; first += group_steps) {
         Sums<n> part{};
@@ -197,39 +287,13 @@ __device__ void multiply_tile(const LaneTile<f>& tile, int64_t index, const uint
         for (int s = first; s < first + group_steps; ++s) {
             uint32_t a[4];
             fragment(tile, s, table, a);
-            const int64_t at = (4 * index + s) * x.step_stride + lane() % 4 * unit_bytes;
 #pragma unroll
             for (int i = 0; i < n; ++i) {
-                if (!columns.on[i]) continue;
-                Sums<n>& to = f.real() ? sums : part;
-                Words2 v{};
-                if (columns.x[i]) v = *reinterpret_cast<const Words2*>(columns.x[i] + at);
-                mma_f16(to.d[i], a, v.w);
+                const uint32_t b[2] = {x[s / 2][i].w[s % 2 * 2], x[s / 2][i].w[s % 2 * 2 + 1]};
+                mma_f16((f.real() ? sums : part).d[i], a, b);
             }
         }
-        if constexpr (!f.real()) {
-            const int group = first / group_steps;
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const float scale = scale_of(tile, half, group, 0);
-                const float min = f.min ? scale_of(tile, half, group, 1) : 0;
-#pragma unroll
-                for (int i = 0; i < n; ++i) {
-                    if (!columns.on[i]) continue;
-                    for (int c = 0; c < 2; ++c) {
-                        float& d = sums.d[i][2 * half + c];
-                        d = fused(scale, part.d[i][2 * half + c], d);
-                        if constexpr (f.min) {
-                            const float* const at =
-                                x.sums + (4 * index + first) * x.sum_step_stride + columns.sum[i][c];
-                            float total = at[0];
-                            for (int j = 1; j < group_steps; ++j) total += at[j * x.sum_step_stride];
-                            d = fused(min, total, d);
-                        }
-                    }
-                }
-            }
-        }
+        if constexpr (!f.real()) apply_scales<f, n, width>(tile, first, step_sums, part, sums);
     }
 }
 
@@ -242,7 +306,7 @@ __device__ inline void fill_table(const TileTable& levels, uint32_t* table) {
 constexpr size_t table_bytes(TileFormat f) { return f.table ? size_t{32} << 10 : 0; }
 
 // Tiles a warp keeps on their way; enough for the latency of memory, few enough for the registers.
-constexpr int tiles_ahead(TileFormat f) { return f.main == 4 ? 4 : 2; }
+constexpr int tiles_ahead(TileFormat f) { return f.main == 4 ? 8 : 4; }
 
 // The factor of row r of 16, where values have one.
 template <TileFormat f>
@@ -257,35 +321,34 @@ __device__ float row_factor(const std::byte* block, int64_t k, int64_t r) {
 constexpr int runs = 8;
 __host__ __device__ constexpr int64_t run_tiles(int64_t tiles) { return (tiles + runs - 1) / runs; }
 
-// The block's product of one row block by 8 n columns. The result is left in `shared` (runs x n x 4 x 32
-// floats), to be read with result() after the barrier at the end.
-template <TileFormat f, int n>
+// The block's product of one row block by 8 n columns, or by one (`width` 1). The result is left in `shared`
+// (runs x n x 4 x 32 floats), to be read with result() after the barrier at the end.
+template <TileFormat f, int n, int width = 8>
 class BlockProduct {
   public:
     static constexpr size_t shared_bytes = size_t{runs} * n * 4 * 32 * sizeof(float);
 
     // Starts reading before the activations are there. `warp`: the number of this one among the product's.
     __device__ BlockProduct(const std::byte* block, int64_t k, int warp = warp_index())
-        : block_(block), warp_(warp), tiles_(TileFormat::tiles(k)), next_(warp * run_tiles(tiles_)) {
-        last_ = next_ + run_tiles(tiles_);
+        : block_(block),
+          warp_(warp),
+          tiles_(static_cast<int>(TileFormat::tiles(k))),
+          next_(warp * static_cast<int>(run_tiles(tiles_))),
+          last_(next_ + static_cast<int>(run_tiles(tiles_))) {
         last_ = last_ < tiles_ ? last_ : tiles_;
-        load(ahead_);
+#pragma unroll
+        for (int i = 0; i < ahead; ++i) load(next_ + i, i);
     }
 
-    __device__ void run(const uint32_t* table, const Activations& x, const WarpColumns<n>& columns,
-                        float* shared) {
+    __device__ void run(const uint32_t* table, const WarpColumns<n>& columns, float* shared) {
         Sums<n> sums{};
-        while (next_ < last_) {
-            LaneTile<f> now[ahead];
+        for (; next_ < last_; next_ += ahead)
 #pragma unroll
-            for (int i = 0; i < ahead; ++i) now[i] = ahead_[i];
-            const int64_t first = next_;
-            next_ += ahead;
-            load(ahead_);
-#pragma unroll
-            for (int i = 0; i < ahead; ++i)
-                if (first + i < last_) multiply_tile(now[i], first + i, table, x, columns, sums);
-        }
+            for (int i = 0; i < ahead; ++i) {
+                if (next_ + i >= last_) break;
+                multiply_tile<f, n, width>(ahead_[i], next_ + i, table, columns, sums);
+                load(next_ + i + ahead, i);
+            }
         for (int i = 0; i < n; ++i)
             for (int j = 0; j < 4; ++j) shared[((warp_ * n + i) * 4 + j) * 32 + lane()] = sums.d[i][j];
         sync_block();
@@ -302,16 +365,13 @@ class BlockProduct {
   private:
     static constexpr int ahead = tiles_ahead(f);
 
-    __device__ void load(LaneTile<f> (&to)[ahead]) {
-#pragma unroll
-        for (int i = 0; i < ahead; ++i)
-            if (next_ + i < last_) load_tile<f>(block_, tiles_, next_ + i, to[i]);
+    __device__ void load(int tile, int slot) {
+        if (tile < last_) load_tile<f>(block_, tiles_, tile, ahead_[slot]);
     }
 
     const std::byte* block_;
-    int warp_;
-    int64_t tiles_, next_, last_ = 0;
-    LaneTile<f> ahead_[ahead];
+    int warp_, tiles_, next_, last_;
+    LaneTile<f> ahead_[ahead];  // a tile is replaced by one that far behind it as soon as it is used
 };
 
 // Column 16 s + 4 t + i of the lane's row g + 8 half, as the format defines it: with f32 table values, scale

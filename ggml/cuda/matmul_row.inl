@@ -24,28 +24,43 @@ struct MatmulArgs {
     int32_t segments;
     View x, residual, out;
     RowNorm norm;
-    Activations prepared;
+    Activations<8> prepared;
     TileTable table;
 };
 
+// A row on its way through the norm, as prepare_column() reads it.
+struct NormedRow {
+    const float *row, *weight;
+    int k;
+    float factor;
+    __device__ float value(int i) const {
+        const float y = row[i] * factor;
+        return weight ? y * weight[i] : y;
+    }
+    __device__ void four(int i, float (&v)[4]) const {
+        float w[4];
+        read_four(row, k, i, v);
+        if (weight) read_four(weight, k, i, w);
+        for (int j = 0; j < 4; ++j) v[j] = weight ? v[j] * factor * w[j] : v[j] * factor;
+    }
+};
+
 // Converts row r of x for column c; the whole block. One block of a launch `keeps` the normed row.
-__device__ inline void prepare_row(const View& x, int64_t r, const RowNorm& norm, bool keeps,
-                                   const Activations& to, int64_t c, float* partial) {
+template <int width>
+__device__ void prepare_row(const View& x, int64_t r, const RowNorm& norm, bool keeps,
+                            const Activations<width>& to, int64_t c, float* partial) {
     const float* const in = x.row(r);
-    if (!norm.on) return prepare_column([in](int i) { return in[i]; }, x.cols, to, c, partial);
-    const float factor = norm_factor(in, x.cols, 0, norm.eps, partial);
-    const auto value = [&](int i) {
-        const float y = in[i] * factor;
-        return norm.weight ? y * norm.weight.row(0)[i] : y;
-    };
+    if (!norm.on) return prepare_column(PlainRow{in, x.cols}, x.cols, to, c, partial);
+    const NormedRow row{in, norm.weight ? norm.weight.row(0) : nullptr, x.cols,
+                        norm_factor(in, x.cols, 0, norm.eps, partial)};
     if (keeps && norm.out)
-        for (int i = thread_index(); i < x.cols; i += block_threads()) norm.out.row(r)[i] = value(i);
-    prepare_column(value, x.cols, to, c, partial);
+        for (int i = thread_index(); i < x.cols; i += block_threads()) norm.out.row(r)[i] = row.value(i);
+    prepare_column(row, x.cols, to, c, partial);
 }
 
 // The sum of a product as the result it stands for.
-template <TileFormat f>
-__device__ float scaled(float sum, const Activations& x, int64_t column, const std::byte* block, int64_t k,
-                        int r) {
+template <TileFormat f, int width>
+__device__ float scaled(float sum, const Activations<width>& x, int64_t column, const std::byte* block,
+                        int64_t k, int r) {
     return sum * x.inverse[column] * row_factor<f>(block, k, r);
 }

@@ -30,7 +30,7 @@ struct MoeArgs {
     int32_t per_row;       // inputs of a row of x: 1, or one per chosen expert
     int32_t first_weight;  // of this launch
     Pairs pairs;
-    Activations prepared;
+    Activations<8> prepared;
     TileTable table;
 };
 
@@ -67,10 +67,10 @@ __global__ void group_kernel(View routes, MoeMatmulParams p, Pairs pairs) {
     }
 }
 
-__global__ void prepare_inputs_kernel(View x, int32_t cols, int32_t per_row, Activations to) {
+__global__ void prepare_inputs_kernel(View x, int32_t cols, int32_t per_row, Activations<8> to) {
     const int64_t c = block_x();
     const float* const row = x.row(c / per_row) + c % per_row * cols;
-    prepare_column([row](int i) { return row[i]; }, cols, to, c, reinterpret_cast<float*>(shared_memory()));
+    prepare_column(PlainRow{row, cols}, cols, to, c, reinterpret_cast<float*>(shared_memory()));
 }
 
 __device__ inline void store(const MoeArgs& a, int weight, int expert, int64_t row, int pair, float sum) {
@@ -102,14 +102,8 @@ __global__ void __launch_bounds__(256) moe_kernel(MoeArgs a) {
             const int pair = a.pairs.list[i < to ? i : to - 1];
             return int64_t{a.per_row > 1 ? pair : pair / a.p.n_used};
         };
-        WarpColumns<n> columns;
-        for (int i = 0; i < n; ++i) {
-            const int g = first + 8 * i + lane() / 4, t = first + 8 * i + lane() % 4 * 2;
-            columns.on[i] = first + 8 * i < to;
-            columns.x[i] = g < to ? a.prepared.values + input(g) * a.prepared.col_stride : nullptr;
-            for (int c = 0; c < 2; ++c) columns.sum[i][c] = input(t + c) * a.prepared.sum_col_stride;
-        }
-        product.run(table, a.prepared, columns, sums);
+        const WarpColumns<n> columns(a.prepared, [&](int c) { return input(first + c); });
+        product.run(table, columns, sums);
         for (int i = thread_index(); i < 16 * 8 * n; i += block_threads()) {
             if (first + i / 16 >= to) continue;
             const float sum = Product::result(sums, i % 16, i / 16) *
@@ -170,7 +164,7 @@ int64_t inputs(const OpArgs& a) {
 size_t moe_matmul_scratch(const Exec&, const OpArgs& a) {
     const auto& p = a.params->as<MoeMatmulParams>();
     const int64_t rows = a.in[0].rows;
-    return pairs_bytes(rows * p.n_used, p.n_experts) + arranged_bytes(rows * inputs(a), a.in[2].cols);
+    return pairs_bytes(rows * p.n_used, p.n_experts) + arranged_bytes<8>(rows * inputs(a), a.in[2].cols);
 }
 
 void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
@@ -219,7 +213,7 @@ void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch
             continue;
         }
         args.table = table_of(w.type);
-        args.prepared = arranged(memory, x.rows * per_row, args.cols, true);
+        args.prepared = arranged<8>(memory, x.rows * per_row, args.cols);
         if (!prepared) prepare(e, args);
         prepared = true;
         visit_tile_format(w.type, [&]<TileFormat f>() {

@@ -131,6 +131,7 @@ inline uint32_t half2_fma(uint32_t a, uint32_t b, uint32_t c) {
                  std::fma(high_half(a), high_half(b), high_half(c)));
 }
 
+inline uint32_t and_or(uint32_t a, uint32_t mask, uint32_t bits) { return (a & mask) | bits; }
 inline uint32_t byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
     const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
     uint32_t d = 0;
