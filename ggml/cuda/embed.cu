@@ -34,7 +34,7 @@ __global__ void embed_tiles_kernel(EmbedArgs a) {
     const int64_t row = known ? id : 0;
     LaneTile<f> v;
     const std::byte* const block = a.table.data + row / 16 * f.block_bytes(a.out.cols);
-    load_tile<f>(block, tiles, tile, v);
+    load_tile<f>(tile_place<f>(block, static_cast<int>(tiles), static_cast<int>(tile)), 0, v);
     const int half = static_cast<int>(row % 16 / 8);
     const float factor = row_factor<f>(block, a.out.cols, row % 16);
     if (lane() / 4 != row % 8) return;

@@ -89,15 +89,12 @@ __device__ void multiply_stage(const std::byte* stage, const std::byte* const (&
 #pragma unroll
         for (int j = 0; j < 4; ++j)
             b[half][j] = *reinterpret_cast<const Words4*>(x + j * A::tile_bytes + half * A::half_bytes);
-    float totals[4][2][4];
+    GroupTotals<f, 4> totals;
     if constexpr (f.min) {
 #pragma unroll
         for (int j = 0; j < 4; ++j)
 #pragma unroll
-            for (int c = 0; c < 2; ++c) {
-                const Words4 w = step_sums[8 * j + c];
-                for (int s = 0; s < 4; ++s) totals[j][c][s] = bits_float(w.w[s]);
-            }
+            for (int c = 0; c < 2; ++c) totals.set(j, c, step_sums[8 * j + c]);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -117,7 +114,7 @@ __device__ void multiply_stage(const std::byte* stage, const std::byte* const (&
                     mma_f16(to.d[j], a, values);
                 }
             }
-            if constexpr (!f.real()) apply_scales<f, 4, 8>(tile, first, totals, part, sums[i]);
+            if constexpr (!f.real()) apply_scales<f, 4, 8>(tile, first / group_steps, totals, part, sums[i]);
         }
     }
 }
@@ -128,7 +125,7 @@ __global__ void __launch_bounds__(256) gemm_kernel(MatmulArgs a) {
     constexpr TileFormat f = format_of(code);
     using S = GemmShape<f>;
     std::byte* const stages = shared_memory() + table_bytes(f);
-    auto* const table = reinterpret_cast<uint32_t*>(shared_memory());
+    const uint32_t* table = nullptr;
     int64_t first = int64_t{block_y()} * S::row_blocks;
     int which = 0;
     const auto padded = [&](int w) {
@@ -138,7 +135,7 @@ __global__ void __launch_bounds__(256) gemm_kernel(MatmulArgs a) {
     const Segment& s = a.segment[which];
     const int64_t k = a.x.cols, rows = a.x.rows, tiles = TileFormat::tiles(k), run = run_tiles(tiles);
     const GemmPlace at{s.data + first * f.block_bytes(k), s.blocks - first, block_x() * S::columns};
-    if constexpr (f.table) fill_table(a.table, table);
+    if constexpr (f.table) table = fill_table(a.table);
 
     const int mine = warp_index() / 4 * S::rows_per_warp;
     const std::byte* supers[4];

@@ -14,6 +14,10 @@ namespace {
 #include "ggml/cuda/matmul.inl"
 #include "ggml/cuda/matmul_row.inl"
 
+// Blocks that a multiprocessor holds at once: what registers are dealt out for. They stay and go through the
+// rows of the weights together: a row of x is prepared once by each, and reading never pauses.
+constexpr int resident_blocks(TileFormat f, int n) { return f.min && n == 4 ? 1 : 2; }
+
 __global__ void prepare_kernel(View x, RowNorm norm, Activations<8> to) {
     prepare_row(x, block_x(), norm, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
 }
@@ -24,25 +28,37 @@ __device__ inline void store(const MatmulArgs& a, const Segment& s, int64_t row,
     a.out.row(column)[s.first_col + row] = sum;
 }
 
-// Block x: 16 rows of one of the weights; block y: 8 n rows of x. With `alone`, x has one row and the block
-// converts it itself, which saves a launch; the bits are the same.
+// Sixteen rows of one of the weights.
+struct RowBlock {
+    int which;
+    int64_t index;
+    const std::byte* data;
+};
+
+template <TileFormat f>
+__device__ RowBlock row_block(const MatmulArgs& a, int64_t block) {
+    int which = 0;
+    while (which + 1 < a.segments && block >= a.segment[which].blocks) block -= a.segment[which++].blocks;
+    return {which, block, a.segment[which].data + block * f.block_bytes(a.x.cols)};
+}
+
+// Block x: every so manieth 16 rows of the weights; block y: 8 n rows of x. With `alone`, x has one row and
+// the block converts it itself, which saves a launch; the bits are the same.
 template <uint32_t code, int n, bool alone>
-__global__ void __launch_bounds__(256) matmul_kernel(MatmulArgs a) {
+__global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) matmul_kernel(MatmulArgs a) {
     constexpr TileFormat f = format_of(code);
     constexpr int width = alone ? 1 : 8;
     using Product = BlockProduct<f, n, width>;
     std::byte* shared = shared_memory();
-    auto* const table = reinterpret_cast<uint32_t*>(shared);
+    const uint32_t* table = nullptr;
     shared += table_bytes(f);
     auto* const sums = reinterpret_cast<float*>(shared);
-    shared += Product::shared_bytes;
+    shared += 2 * Product::shared_bytes;
 
-    int64_t block = block_x();
-    int which = 0;
-    while (which + 1 < a.segments && block >= a.segment[which].blocks) block -= a.segment[which++].blocks;
-    const Segment& s = a.segment[which];
-    const std::byte* const weight = s.data + block * f.block_bytes(a.x.cols);
-    Product product(weight, a.x.cols);
+    int64_t blocks = 0;
+    for (int i = 0; i < a.segments; ++i) blocks += a.segment[i].blocks;
+    RowBlock now = row_block<f>(a, block_x());
+    Product product(now.data, a.x.cols);
 
     const auto x = [&] {
         if constexpr (alone)
@@ -51,19 +67,27 @@ __global__ void __launch_bounds__(256) matmul_kernel(MatmulArgs a) {
             return a.prepared;
     }();
     if constexpr (alone) prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
-    if constexpr (f.table) fill_table(a.table, table);
+    if constexpr (f.table) table = fill_table(a.table);
     if constexpr (alone || f.table) sync_block();
 
     const int64_t first = int64_t{block_y()} * 8 * n;
     const WarpColumns<n> columns(x, [&](int c) -> int64_t {
         return alone ? 0 : first + c < a.x.rows ? first + c : a.x.rows - 1;
     });
-    product.run(table, columns, sums);
-    for (int i = thread_index(); i < 16 * (alone ? 1 : 8 * n); i += block_threads()) {
-        const int64_t row = 16 * block + i % 16, column = first + i / 16;
-        if (row < s.rows && column < a.x.rows)
-            store(a, s, row, column,
-                  scaled<f>(Product::result(sums, i % 16, i / 16), x, column, weight, a.x.cols, i % 16));
+    int side = 0;  // sums of one row block are read while those of the next are written
+    for (int64_t block = block_x(); block < blocks; block += grid_x(), side ^= 1) {
+        const bool more = block + grid_x() < blocks;
+        const RowBlock next = row_block<f>(a, more ? block + grid_x() : block);
+        float* const to = sums + side * (Product::shared_bytes / sizeof(float));
+        product.run(table, columns, to, more ? next.data : nullptr);
+        const Segment& s = a.segment[now.which];
+        for (int i = thread_index(); i < 16 * (alone ? 1 : 8 * n); i += block_threads()) {
+            const int64_t row = 16 * now.index + i % 16, column = first + i / 16;
+            if (row < s.rows && column < a.x.rows)
+                store(a, s, row, column,
+                      scaled<f>(Product::result(to, i % 16, i / 16), x, column, now.data, a.x.cols, i % 16));
+        }
+        now = next;
     }
 }
 
@@ -88,9 +112,11 @@ template <TileFormat f, int n, bool alone>
 void launch_product(const Exec& e, const MatmulArgs& a) {
     int64_t blocks = 0;
     for (int i = 0; i < a.segments; ++i) blocks += a.segment[i].blocks;
-    const size_t shared = table_bytes(f) + BlockProduct < f, n,
+    const size_t shared = table_bytes(f) + 2 * BlockProduct < f, n,
                  alone ? 1 : 8 > ::shared_bytes + (alone ? arranged_bytes<1>(1, a.x.cols) : 0);
-    const Dims dims{blocks, static_cast<int32_t>(blocks_for(a.x.rows, 8 * n)), 1, 256, shared};
+    const int64_t at_once = int64_t{e.card->multiprocessors} * resident_blocks(f, n);
+    const Dims dims{std::min(blocks, at_once), static_cast<int32_t>(blocks_for(a.x.rows, 8 * n)), 1, 256,
+                    shared};
     launch(matmul_kernel<format_code(f), n, alone>, dims, *e.stream, a);
 }
 
@@ -191,40 +217,46 @@ bool can_begin_with(const BoundInstr& norm, const BoundInstr& matmul) {
     return !overlap(n.in[0], m.out[0]) && !overlap(n.in[0], n.out[0]) && !overlap(n.in[0], scratch);
 }
 
-// Block x: 16 rows of the gate's weight and of the other's, by eight warps each, and what the unit makes of
-// their products with one row.
+// Block x: every so manieth 16 rows of the gate's weight and of the other's, by eight warps each, and what
+// the unit makes of their products with one row.
 template <uint32_t code>
 __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, View out) {
     constexpr TileFormat f = format_of(code);
     using Product = BlockProduct<f, 1, 1>;
     std::byte* shared = shared_memory();
-    auto* const table = reinterpret_cast<uint32_t*>(shared);
+    const uint32_t* table = nullptr;
     shared += table_bytes(f);
     auto* const sums = reinterpret_cast<float*>(shared);
     constexpr int sums_each = Product::shared_bytes / sizeof(float);
-    shared += 2 * Product::shared_bytes;
+    shared += 4 * Product::shared_bytes;
 
-    const int side = warp_index() / runs;
-    const int64_t at = block_x() * f.block_bytes(a.x.cols);
-    Product product((side ? a.segment[1] : a.segment[0]).data + at, a.x.cols, warp_index() % runs);
+    const bool second = warp_index() >= runs;
+    const std::byte* const weight = second ? a.segment[1].data : a.segment[0].data;
+    const int64_t bytes = f.block_bytes(a.x.cols), blocks = a.segment[0].blocks;
+    Product product(weight + block_x() * bytes, a.x.cols, warp_index() % runs);
     const auto x = arranged<1>(shared, 1, a.x.cols);
     prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
-    if constexpr (f.table) fill_table(a.table, table);
+    if constexpr (f.table) table = fill_table(a.table);
     sync_block();
     const WarpColumns<1> columns(x, [](int) -> int64_t { return 0; });
-    product.run(table, columns, sums + side * sums_each);
-
-    const int i = thread_index();
-    const int64_t row = 16 * block_x() + i;
-    if (i >= 16 || row >= a.segment[0].rows) return;
-    float value[2];
+    int side = 0;
+    for (int64_t block = block_x(); block < blocks; block += grid_x(), side ^= 1) {
+        const int64_t next = block + grid_x();
+        float* const to = sums + side * 2 * sums_each;
+        product.run(table, columns, to + (second ? sums_each : 0),
+                    next < blocks ? weight + next * bytes : nullptr);
+        const int i = thread_index();
+        const int64_t row = 16 * block + i;
+        if (i >= 16 || row >= a.segment[0].rows) continue;
+        float value[2];
 #pragma unroll
-    for (int s = 0; s < 2; ++s) {
-        value[s] =
-            scaled<f>(Product::result(sums + s * sums_each, i, 0), x, 0, a.segment[s].data + at, a.x.cols, i);
-        if (a.segment[s].bias) value[s] += a.segment[s].bias.row(0)[row];
+        for (int s = 0; s < 2; ++s) {
+            value[s] = scaled<f>(Product::result(to + s * sums_each, i, 0), x, 0,
+                                 a.segment[s].data + block * bytes, a.x.cols, i);
+            if (a.segment[s].bias) value[s] += a.segment[s].bias.row(0)[row];
+        }
+        out.row(0)[row] = gated(p, value[0], value[1]);
     }
-    out.row(0)[row] = gated(p, value[0], value[1]);
 }
 
 bool is_gated_pair(const BoundInstr& matmul, const BoundInstr& glu) {
@@ -242,8 +274,9 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
     for (size_t i = 0; i < 2; ++i) args.segment[i] = segment_of(m, i, 0);
     visit_tile_format(m.in[2].type, [&]<TileFormat f>() {
         const size_t shared =
-            table_bytes(f) + 2 * BlockProduct<f, 1, 1>::shared_bytes + arranged_bytes<1>(1, x.cols);
-        launch(gated_kernel<format_code(f)>, Dims{args.segment[0].blocks, 1, 1, 512, shared}, *e.stream, args,
+            table_bytes(f) + 4 * BlockProduct<f, 1, 1>::shared_bytes + arranged_bytes<1>(1, x.cols);
+        const int64_t blocks = std::min<int64_t>(args.segment[0].blocks, e.card->multiprocessors);
+        launch(gated_kernel<format_code(f)>, Dims{blocks, 1, 1, 512, shared}, *e.stream, args,
                g.params->as<GluParams>(), g.out[0]);
     });
 }

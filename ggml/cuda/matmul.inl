@@ -135,15 +135,29 @@ __device__ void load_words(const std::byte* p, uint32_t* out) {
     }
 }
 
+// Where the lane's parts of a tile are; those of the tiles behind it are `tile_bytes()` apart.
+struct TilePlace {
+    const std::byte *codes, *extra, *scales, *supers;
+    int tile;
+};
+
 template <TileFormat f>
-__device__ void load_tile(const std::byte* block, int64_t tiles, int tile, LaneTile<f>& out) {
+__device__ TilePlace tile_place(const std::byte* block, int tiles, int tile) {
     const std::byte* const at = block + int64_t{tile} * f.tile_bytes();
     const int l = lane(), g = l / 4;
+    return {at + l * 16, at + f.extra_at() + l * 4 * f.extra, at + f.scales_at() + g * f.lane_scales(),
+            block + int64_t{tiles} * f.tile_bytes() + g * f.lane_super(), tile};
+}
+
+// Reads the tile `i` behind the place.
+template <TileFormat f>
+__device__ void load_tile(const TilePlace& at, int i, LaneTile<f>& out) {
+    const int bytes = i * f.tile_bytes();
 #pragma unroll
-    for (int i = 0; i < f.words4(); ++i) out.codes[i] = load16(at + i * 512 + l * 16);
-    load_words<4 * f.extra>(at + f.extra_at() + l * 4 * f.extra, out.extra);
-    load_words<f.lane_scales()>(at + f.scales_at() + g * f.lane_scales(), out.scales);
-    load_words<f.lane_super()>(block + tiles * f.tile_bytes() + (tile / 4 * 8 + g) * f.lane_super(),
+    for (int j = 0; j < f.words4(); ++j) out.codes[j] = load16(at.codes + bytes + j * 512);
+    load_words<4 * f.extra>(at.extra + bytes, out.extra);
+    load_words<f.lane_scales()>(at.scales + bytes, out.scales);
+    load_words<f.lane_super()>(at.supers + static_cast<uint32_t>(at.tile + i) / 4 * (8 * f.lane_super()),
                                out.super);
 }
 
@@ -157,8 +171,9 @@ __device__ float scale_of(const LaneTile<f>& t, int half, int group, int which) 
     constexpr int kinds = f.min ? 2 : 1;
     const int i = (half * kinds + which) * f.groups() + group;
     if constexpr (f.scales == ScaleKind::factor) {
-        const auto s = static_cast<int8_t>(t.scales[i / 4] >> (i % 4 * 8));
-        return half_of(t.super, half * kinds + which) * static_cast<float>(s);
+        // Under the exponent of 2^23: exact, and faster than a conversion.
+        const uint32_t bits = byte_perm(t.scales[i / 4] ^ 0x80808080, 0x4b000000, 0x7540 | i % 4);
+        return half_of(t.super, half * kinds + which) * (bits_float(bits) - 8388736.0f);
     } else if constexpr (f.scales == ScaleKind::f32) {
         return bits_float(t.scales[i]);
     } else {
@@ -186,11 +201,9 @@ __device__ void fragment(const LaneTile<f>& t, int s, const uint32_t* table, uin
                                        i % 2 ? 0x4342 : 0x4140),
                              base);
     } else if constexpr (f.table) {
-        const uint32_t w = t.codes[0].w[s], column = static_cast<uint32_t>(lane()) * 4;
-        for (int i = 0; i < 4; ++i) {
-            const uint32_t at = and_or(i == 0 ? w << 7 : w >> (8 * i - 7), 0xff << 7, column);
-            a[i] = *reinterpret_cast<const uint32_t*>(reinterpret_cast<const std::byte*>(table) + at);
-        }
+        const uint32_t w = t.codes[0].w[s];
+        for (int i = 0; i < 4; ++i)
+            a[i] = table[static_cast<int>(byte_perm(w, 0, 0x4440 | static_cast<uint32_t>(i))) * 32];
     } else {
         // Odd fragments stay in the upper nibble and read as 1024 + 16 code.
         const uint32_t w = t.codes[0].w[s], shifted = w >> 8;
@@ -232,27 +245,37 @@ struct WarpColumns {
     }
 };
 
-// Adds the sums of a group, which begins at step `first`, times its scale. With `width` 1 only column 0
-// counts.
+// Sums of x over each group of the tile, for n groups of columns; of formats with minima.
+template <TileFormat f, int n>
+struct GroupTotals {
+    float of[n][2][f.min ? f.groups() : 1];
+
+    // From the sums of each step of a column.
+    __device__ void set(int i, int c, const Words4& steps) {
+        constexpr int group_steps = f.group / 16;
+        for (int g = 0; g < f.groups(); ++g) {
+            float total = bits_float(steps.w[g * group_steps]);
+            for (int j = 1; j < group_steps; ++j) total += bits_float(steps.w[g * group_steps + j]);
+            of[i][c][g] = total;
+        }
+    }
+};
+
+// Adds the sums of a group times its scale. With `width` 1 only column 0 counts.
 template <TileFormat f, int n, int width>
-__device__ void apply_scales(const LaneTile<f>& tile, int first, const float (&step_sums)[n][2][4],
+__device__ void apply_scales(const LaneTile<f>& tile, int group, const GroupTotals<f, n>& totals,
                              const Sums<n>& part, Sums<n>& sums) {
-    constexpr int group_steps = f.group / 16, columns = width == 1 ? 1 : 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const float scale = scale_of(tile, half, first / group_steps, 0);
-        const float min = f.min ? scale_of(tile, half, first / group_steps, 1) : 0;
+        const float scale = scale_of(tile, half, group, 0);
+        const float min = f.min ? scale_of(tile, half, group, 1) : 0;
 #pragma unroll
         for (int i = 0; i < n; ++i)
 #pragma unroll
-            for (int c = 0; c < columns; ++c) {
+            for (int c = 0; c < (width == 1 ? 1 : 2); ++c) {
                 float& d = sums.d[i][2 * half + c];
                 d = fused(scale, part.d[i][2 * half + c], d);
-                if constexpr (f.min) {
-                    float total = step_sums[i][c][first];
-                    for (int j = 1; j < group_steps; ++j) total += step_sums[i][c][first + j];
-                    d = fused(min, total, d);
-                }
+                if constexpr (f.min) d = fused(min, totals.of[i][c][group], d);
             }
     }
 }
@@ -269,16 +292,15 @@ __device__ void multiply_tile(const LaneTile<f>& tile, int index, const uint32_t
         for (int i = 0; i < n; ++i)
             x[half][i] = *reinterpret_cast<const Words4*>(columns.x[i] + int64_t{index} * A::tile_bytes +
                                                           half * A::half_bytes);
-    float step_sums[n][2][4];
+    GroupTotals<f, n> totals;
     if constexpr (f.min) {
 #pragma unroll
         for (int i = 0; i < n; ++i)
 #pragma unroll
-            for (int c = 0; c < (width == 1 ? 1 : 2); ++c) {
-                const Words4 w =
-                    *reinterpret_cast<const Words4*>(columns.sums[i][c] + int64_t{index} * A::tile_sums);
-                for (int s = 0; s < 4; ++s) step_sums[i][c][s] = bits_float(w.w[s]);
-            }
+            for (int c = 0; c < (width == 1 ? 1 : 2); ++c)
+                totals.set(
+                    i, c,
+                    *reinterpret_cast<const Words4*>(columns.sums[i][c] + int64_t{index} * A::tile_sums));
     }
 #pragma unroll
     for (int first = 0; first < 4; first += group_steps) {
@@ -293,20 +315,29 @@ __device__ void multiply_tile(const LaneTile<f>& tile, int index, const uint32_t
                 mma_f16((f.real() ? sums : part).d[i], a, b);
             }
         }
-        if constexpr (!f.real()) apply_scales<f, n, width>(tile, first, step_sums, part, sums);
+        if constexpr (!f.real()) apply_scales<f, n, width>(tile, first / group_steps, totals, part, sums);
     }
 }
 
-// Values of a byte of two table codes, once for each lane, so that lookups do not collide: 32 KiB.
-__device__ inline void fill_table(const TileTable& levels, uint32_t* table) {
+// Values of a byte of two table codes, once for each lane, so that lookups do not collide: the first 32 KiB
+// of shared memory. Returns the lane's column. Its number comes from a shuffle: knowing nothing
+// about it, the compiler does not take the address of a lookup apart.
+__device__ inline const uint32_t* fill_table(const TileTable& levels) {
+    auto* const table = reinterpret_cast<uint32_t*>(shared_memory());
     for (int byte = warp_index(); byte < 256; byte += block_threads() / 32)
         table[byte * 32 + lane()] = half2(levels.level[byte & 15], levels.level[byte >> 4]);
+    return table + shuffle(lane(), lane());
 }
 
 constexpr size_t table_bytes(TileFormat f) { return f.table ? size_t{32} << 10 : 0; }
 
-// Tiles a warp keeps on their way; enough for the latency of memory, few enough for the registers.
-constexpr int tiles_ahead(TileFormat f) { return f.main == 4 ? 8 : 4; }
+// Tiles a warp keeps on their way: enough bytes for the latency of memory even where a multiprocessor has few
+// warps, few enough for the registers beside the columns of x and their sums.
+constexpr int tiles_ahead(TileFormat f, int n) {
+    const int words = 4 * f.words4() + f.extra + (f.lane_scales() + f.lane_super()) / 4;
+    const int most = (f.min && n == 4 ? 40 : 56 - (f.min ? 16 : 8) * (n - 1)) / words, least = n == 1 ? 4 : 2;
+    return most < least ? least : most > 8 ? 8 : most;
+}
 
 // The factor of row r of 16, where values have one.
 template <TileFormat f>
@@ -333,22 +364,33 @@ class BlockProduct {
         : block_(block),
           warp_(warp),
           tiles_(static_cast<int>(TileFormat::tiles(k))),
-          next_(warp * static_cast<int>(run_tiles(tiles_))),
-          last_(next_ + static_cast<int>(run_tiles(tiles_))) {
+          first_(warp * static_cast<int>(run_tiles(tiles_))),
+          last_(first_ + static_cast<int>(run_tiles(tiles_))) {
         last_ = last_ < tiles_ ? last_ : tiles_;
-#pragma unroll
-        for (int i = 0; i < ahead; ++i) load(next_ + i, i);
+        load(block, 0);
     }
 
-    __device__ void run(const uint32_t* table, const WarpColumns<n>& columns, float* shared) {
+    // `following`: the row block of the next call, which begins to be read as this one ends; or null.
+    __device__ void run(const uint32_t* table, const WarpColumns<n>& columns, float* shared,
+                        const std::byte* following = nullptr) {
         Sums<n> sums{};
-        for (; next_ < last_; next_ += ahead)
+        int left = 0;  // tiles of the last turn
+        for (int next = first_; next < last_; next += ahead) {
+            // What takes the place of the tiles: those behind them, or the beginning of the next row block.
+            left = last_ - next;
+            const bool same = left > ahead;
+            const TilePlace from =
+                tile_place<f>(same ? block_ : following, tiles_, same ? next + ahead : first_);
+            const int replaced = same ? left - ahead : following ? left : 0;
 #pragma unroll
             for (int i = 0; i < ahead; ++i) {
-                if (next_ + i >= last_) break;
-                multiply_tile<f, n, width>(ahead_[i], next_ + i, table, columns, sums);
-                load(next_ + i + ahead, i);
+                if (i >= left) break;
+                multiply_tile<f, n, width>(ahead_[i], next + i, table, columns, sums);
+                if (i < replaced) load_tile<f>(from, i, ahead_[i]);
             }
+        }
+        if (following && left < ahead) load(following, left);
+        block_ = following;
         for (int i = 0; i < n; ++i)
             for (int j = 0; j < 4; ++j) shared[((warp_ * n + i) * 4 + j) * 32 + lane()] = sums.d[i][j];
         sync_block();
@@ -363,14 +405,18 @@ class BlockProduct {
     }
 
   private:
-    static constexpr int ahead = tiles_ahead(f);
+    static constexpr int ahead = tiles_ahead(f, n);
 
-    __device__ void load(int tile, int slot) {
-        if (tile < last_) load_tile<f>(block_, tiles_, tile, ahead_[slot]);
+    // Reads the first tiles from the `skip`th on.
+    __device__ void load(const std::byte* block, int skip) {
+        const TilePlace from = tile_place<f>(block, tiles_, first_);
+#pragma unroll
+        for (int i = 0; i < ahead; ++i)
+            if (i >= skip && first_ + i < last_) load_tile<f>(from, i, ahead_[i]);
     }
 
     const std::byte* block_;
-    int warp_, tiles_, next_, last_;
+    int warp_, tiles_, first_, last_;
     LaneTile<f> ahead_[ahead];  // a tile is replaced by one that far behind it as soon as it is used
 };
 

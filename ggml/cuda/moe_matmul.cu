@@ -84,7 +84,7 @@ template <uint32_t code, int n>
 __global__ void __launch_bounds__(256) moe_kernel(MoeArgs a) {
     constexpr TileFormat f = format_of(code);
     using Product = BlockProduct<f, n>;
-    auto* const table = reinterpret_cast<uint32_t*>(shared_memory());
+    const uint32_t* table = nullptr;
     auto* const sums = reinterpret_cast<float*>(shared_memory() + table_bytes(f));
     if (block_y() >= *a.pairs.count) return;
     const int expert = a.pairs.active[block_y()], weight = a.first_weight + block_z();
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(256) moe_kernel(MoeArgs a) {
     const std::byte* const block =
         a.weight[weight] + (expert * blocks_per_expert + block_x()) * f.block_bytes(a.cols);
     if constexpr (f.table) {
-        fill_table(a.table, table);
+        table = fill_table(a.table);
         sync_block();
     }
     for (int first = from; first < to; first += 8 * n) {
