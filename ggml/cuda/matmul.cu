@@ -14,10 +14,6 @@ namespace {
 #include "ggml/cuda/matmul.inl"
 #include "ggml/cuda/matmul_row.inl"
 
-// Blocks that a multiprocessor holds at once: what registers are dealt out for. They stay and go through the
-// rows of the weights together: a row of x is prepared once by each, and reading never pauses.
-constexpr int resident_blocks(TileFormat f, int n) { return f.min && n == 4 ? 1 : 2; }
-
 __global__ void prepare_kernel(View x, RowNorm norm, Activations<8> to) {
     prepare_row(x, block_x(), norm, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
 }
@@ -42,8 +38,9 @@ __device__ RowBlock row_block(const MatmulArgs& a, int64_t block) {
     return {which, block, a.segment[which].data + block * f.block_bytes(a.x.cols)};
 }
 
-// Block x: every so manieth 16 rows of the weights; block y: 8 n rows of x. With `alone`, x has one row and
-// the block converts it itself, which saves a launch; the bits are the same.
+// Blocks stay and go through the rows of the weights together: a row of x is prepared once by each, and
+// reading never pauses. Block x: every so manieth 16 rows of the weights; block y: 8 n rows of x. With
+// `alone`, x has one row and the block converts it itself, which saves a launch; the bits are the same.
 template <uint32_t code, int n, bool alone>
 __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) matmul_kernel(MatmulArgs a) {
     constexpr TileFormat f = format_of(code);

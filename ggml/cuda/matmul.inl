@@ -339,6 +339,9 @@ constexpr int tiles_ahead(TileFormat f, int n) {
     return most < least ? least : most > 8 ? 8 : most;
 }
 
+// Blocks of 256 threads that a multiprocessor holds at once: what registers are dealt out for.
+constexpr int resident_blocks(TileFormat f, int n) { return f.min && n == 4 ? 1 : 2; }
+
 // The factor of row r of 16, where values have one.
 template <TileFormat f>
 __device__ float row_factor(const std::byte* block, int64_t k, int64_t r) {

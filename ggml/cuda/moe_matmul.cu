@@ -81,7 +81,7 @@ __device__ inline void store(const MoeArgs& a, int weight, int expert, int64_t r
 
 // Block x: 16 rows; y: an expert that has pairs; z: the weight.
 template <uint32_t code, int n>
-__global__ void __launch_bounds__(256) moe_kernel(MoeArgs a) {
+__global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) moe_kernel(MoeArgs a) {
     constexpr TileFormat f = format_of(code);
     using Product = BlockProduct<f, n>;
     const uint32_t* table = nullptr;
