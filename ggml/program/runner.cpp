@@ -20,7 +20,8 @@ Result<Runner> Runner::create(Program program, std::span<Backend* const> backend
     for (size_t d = 0; d < backends.size(); ++d) {
         Buffer arena, inputs;
         if (p.arena_bytes[d]) arena = NIBBLE_TRY(backends[d]->allocate(p.arena_bytes[d], "activations"));
-        if (backends[d]->device().host_memory)
+        r.host_memory_.push_back(backends[d]->device().host_memory);
+        if (r.host_memory_.back())
             inputs = r.host_inputs_;
         else if (p.input_bytes)
             inputs = NIBBLE_TRY(backends[d]->allocate(p.input_bytes, "inputs"));
@@ -134,10 +135,9 @@ Result<std::span<float>> Runner::output(std::string_view name) {
     if (!v) return Error{ErrorCode::internal, std::string(name), "is not an output of the program", ""};
     std::byte* data = arenas_[static_cast<size_t>(v->device)].data.get() + v->offset;
     const size_t bytes = static_cast<size_t>(last_.rows(v->dim, v->rows)) * v->row_stride();
-    Backend& backend = *backends_[static_cast<size_t>(v->device)];
-    if (!backend.device().host_memory) {
+    if (!host_memory_[static_cast<size_t>(v->device)]) {
         staging_.resize(std::max(staging_.size(), bytes));
-        NIBBLE_TRY(backend.download({staging_.data(), bytes}, data));
+        NIBBLE_TRY(backends_[static_cast<size_t>(v->device)]->download({staging_.data(), bytes}, data));
         data = staging_.data();
     }
     return std::span(reinterpret_cast<float*>(data), bytes / sizeof(float));

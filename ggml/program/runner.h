@@ -80,6 +80,7 @@ class Runner {
 
     std::unique_ptr<Program> program_;  // stable address: bound instructions point into it
     std::vector<Backend*> backends_;
+    std::vector<bool> host_memory_;  // of each backend: asking one takes longer than a small step
     std::vector<Buffer> arenas_, inputs_;
     Buffer host_inputs_;
     std::vector<BoundInstr> bound_;

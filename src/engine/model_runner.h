@@ -75,6 +75,7 @@ class ModelRunner {
     // The first tokens of an output row of the last step, in order, as Candidates::begin_with_first takes
     // them; none where the logits are at hand anyway, or are not fit for a list.
     std::span<const Candidate> first_tokens(size_t row) const;
+    bool lists_first_tokens() const { return runner_->has_output(io::shortlist); }
 
     const ModelSpec& spec() const { return model_->spec; }
     const OpenedModel& model() const { return *model_; }

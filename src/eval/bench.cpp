@@ -60,7 +60,10 @@ class Session {
             }
             for (auto& pages : b.pages) pages.push_back(tables_[static_cast<size_t>(s)]);
         }
-        NIBBLE_TRY(runner_.run(b));
+        NIBBLE_TRY(runner_.step(b));
+        // What a sampler needs: of a device's logits, the list of the largest will do, and has been waited
+        // for.
+        if (!runner_.lists_first_tokens()) NIBBLE_TRY(runner_.logits());
         return {};
     }
 
