@@ -132,11 +132,13 @@ Result<Program> ModelRunner::place_layers(std::span<Backend* const> backends) {
         return record_dry(last_layers(n_layers, backends.size() < 2 ? 0 : config_.gpu_layers), backends);
     // The most layers that fit, by halving: every trial is exact and allocates nothing.
     const DeviceInfo gpu = backends[1]->device();
-    const size_t reserve = (size_t{256} << 20) + gpu.total_bytes / 64;  // the driver's own, and fragmentation
+    const size_t reserve = (size_t{256} << 20) + gpu.total_bytes / 64;  // the driver's own
+    // Lost by handing out whole 2 MiB to a layer's ten or so allocations.
+    const auto lost = [](int32_t layers) { return static_cast<size_t>(layers) * (size_t{10} << 20); };
     int32_t fits = 0, too_many = n_layers + 1;
     for (int32_t n = n_layers; fits + 1 < too_many; n = (fits + too_many) / 2) {
         const Program dry = NIBBLE_TRY(record_dry(last_layers(n_layers, n), backends));
-        const bool room = dry.footprint()[1].total() + reserve <= gpu.free_bytes;
+        const bool room = dry.footprint()[1].total() + reserve + lost(n) <= gpu.free_bytes;
         (room ? fits : too_many) = n;
     }
     return record_dry(last_layers(n_layers, fits), backends);
