@@ -42,6 +42,7 @@ size_t run_joined(const Exec&, std::span<const BoundInstr> instrs);
 
 bool moe_route_supported(const OpArgs& shapes);
 void run_moe_route(const Exec&, const OpArgs&, std::span<std::byte>);
+bool moe_matmul_supported(const OpArgs& shapes);
 void run_moe_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t moe_matmul_scratch(const Exec&, const OpArgs& shapes);
 void run_moe_sum(const Exec&, const OpArgs&, std::span<std::byte>);

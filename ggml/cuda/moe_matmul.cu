@@ -35,35 +35,80 @@ struct MoeArgs {
 };
 
 // -1 for an expert that does not exist. Without routes a row uses all in their order.
-__device__ inline int expert_of(const View& routes, int used, int64_t pair) {
-    if (!routes) return static_cast<int>(pair % used);
+__device__ inline int expert_of(const View& routes, int used, int pair) {
+    if (!routes) return pair % used;
     const float e = routes.row(pair / used)[pair % used];
     return e >= 0 && e < static_cast<float>(max_experts) ? static_cast<int>(e) : -1;
 }
 
-// One block. Every thread looks through all pairs for the experts that are its own.
-__global__ void group_kernel(View routes, MoeMatmulParams p, Pairs pairs) {
-    const int64_t n = routes.rows * p.n_used;
-    for (int e = thread_index(); e < p.n_experts; e += block_threads()) {
-        int count = 0;
-        for (int64_t i = 0; i < n; ++i) count += expert_of(routes, p.n_used, i) == e;
-        pairs.first[e + 1] = count;
+constexpr int group_warps = 8;
+
+__device__ inline int sum_up_to_lane(int v) {
+    for (int d = 1; d < 32; d *= 2) {
+        const int before = shuffle(v, (lane() + 32 - d) % 32);
+        if (lane() >= d) v += before;
     }
-    sync_block();
-    if (thread_index() == 0) {
-        int active = 0;
-        pairs.first[0] = 0;
-        for (int e = 0; e < p.n_experts; ++e) {
-            if (pairs.first[e + 1] > 0) pairs.active[active++] = e;
-            pairs.first[e + 1] += pairs.first[e];
+    return v;
+}
+
+// One warp: where each expert's pairs begin, and within them each warp's, from how many there are.
+__device__ inline void place_groups(const MoeMatmulParams& p, const Pairs& pairs, int* at) {
+    int begin = 0, active = 0;
+    for (int base = 0; base < p.n_experts; base += 32) {
+        const int e = base + lane();
+        int total = 0;
+        for (int w = 0; w < group_warps && e < p.n_experts; ++w) total += at[e * group_warps + w];
+        const int end = sum_up_to_lane(total), rank = sum_up_to_lane(total > 0 ? 1 : 0);
+        if (e < p.n_experts) {
+            int next = begin + end - total;
+            pairs.first[e] = next;
+            if (total > 0) pairs.active[active + rank - 1] = e;
+            for (int w = 0; w < group_warps; ++w) {
+                const int count = at[e * group_warps + w];
+                at[e * group_warps + w] = next;
+                next += count;
+            }
         }
+        begin += shuffle(end, 31);
+        active += shuffle(rank, 31);
+    }
+    if (lane() == 0) {
+        pairs.first[p.n_experts] = begin;
         *pairs.count = active;
     }
+}
+
+// One block, which sorts by counting: each warp has a run of the pairs and, in shared memory, a number per
+// expert: first of its pairs there, then where the next of them goes.
+__global__ void __launch_bounds__(32 * group_warps)
+    group_kernel(View routes, MoeMatmulParams p, Pairs pairs) {
+    auto* const at = reinterpret_cast<int*>(shared_memory());
+    const auto n = static_cast<int>(routes.rows * p.n_used);
+    const int each = (n + group_warps - 1) / group_warps, from = warp_index() * each;
+    const int to = from + each < n ? from + each : n;
+    for (int i = thread_index(); i < p.n_experts * group_warps; i += block_threads()) at[i] = 0;
     sync_block();
-    for (int e = thread_index(); e < p.n_experts; e += block_threads()) {
-        int at = pairs.first[e];
-        for (int64_t i = 0; i < n && at < pairs.first[e + 1]; ++i)
-            if (expert_of(routes, p.n_used, i) == e) pairs.list[at++] = static_cast<int32_t>(i);
+    for (int i = from + lane(); i < to; i += 32) {
+        const int e = expert_of(routes, p.n_used, i);
+        if (e >= 0 && e < p.n_experts) atomic_add(at + e * group_warps + warp_index(), 1);
+    }
+    sync_block();
+    if (warp_index() == 0) place_groups(p, pairs, at);
+    sync_block();
+    for (int first = from; first < to; first += 32) {
+        const int i = first + lane(), e = i < to ? expert_of(routes, p.n_used, i) : -1;
+        int before = 0, same = 0;
+        for (int l = 0; l < 32; ++l) {
+            const int other = shuffle(e, l);
+            before += other == e && l < lane() ? 1 : 0;
+            same += other == e ? 1 : 0;
+        }
+        const bool on = e >= 0 && e < p.n_experts;
+        int* const next = at + (on ? e : 0) * group_warps + warp_index();
+        if (on) pairs.list[*next + before] = i;
+        sync_warp();
+        if (on && before == same - 1) *next += same;
+        sync_warp();
     }
 }
 
@@ -121,11 +166,11 @@ __global__ void zero_kernel(View out) {
     if (c < out.cols) out.row(block_x())[c] = 0;
 }
 
-// f32 weights: a warp per weight row (x) of a pair (y).
+// f32 weights: a warp per weight row (y) of a pair (x).
 __global__ void moe_f32_kernel(MoeArgs a, int64_t stride) {
-    const int pair = block_y(), weight = a.first_weight + block_z(),
+    const int pair = static_cast<int>(block_x()), weight = a.first_weight + block_z(),
               expert = expert_of(a.routes, a.p.n_used, pair);
-    const int64_t row = block_x() * (block_threads() / 32) + warp_index();
+    const int64_t row = int64_t{block_y()} * (block_threads() / 32) + warp_index();
     if (row >= a.rows || expert < 0 || expert >= a.p.n_experts) return;
     const auto* const w =
         reinterpret_cast<const float*>(a.weight[weight] + (int64_t{expert} * a.rows + row) * stride);
@@ -161,6 +206,11 @@ int64_t inputs(const OpArgs& a) {
 
 }  // namespace
 
+bool moe_matmul_supported(const OpArgs& a) {
+    constexpr int32_t most_experts = 1024;  // their counts lie in shared memory
+    return a.params->as<MoeMatmulParams>().n_experts <= most_experts;
+}
+
 size_t moe_matmul_scratch(const Exec&, const OpArgs& a) {
     const auto& p = a.params->as<MoeMatmulParams>();
     const int64_t rows = a.in[0].rows;
@@ -180,7 +230,8 @@ void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch
     auto* const ints = reinterpret_cast<int32_t*>(scratch.data());
     const Pairs pairs{ints, ints + n_pairs, ints + n_pairs + p.n_experts + 1,
                       ints + n_pairs + 2 * p.n_experts + 1};
-    launch(group_kernel, Dims{1, 1, 1, 256}, *e.stream, routes, p, pairs);
+    const size_t counts = static_cast<size_t>(p.n_experts) * group_warps * sizeof(int);
+    launch(group_kernel, Dims{1, 1, 1, 32 * group_warps, counts}, *e.stream, routes, p, pairs);
     std::byte* const memory = scratch.data() + pairs_bytes(n_pairs, p.n_experts);
     const Tensor none;
     MoeArgs args{x,
@@ -207,7 +258,7 @@ void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch
         n = i + 1 < n_weights && a.in[3 + i].type == w.type ? 2 : 1;
         args.first_weight = static_cast<int32_t>(i);
         if (w.layout == Layout::rows) {
-            const Dims dims{blocks_for(args.rows, 8), static_cast<int32_t>(n_pairs), static_cast<int32_t>(n),
+            const Dims dims{n_pairs, static_cast<int32_t>(blocks_for(args.rows, 8)), static_cast<int32_t>(n),
                             256};
             launch(moe_f32_kernel, dims, *e.stream, args, w.stride);
             continue;

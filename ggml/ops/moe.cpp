@@ -195,6 +195,7 @@ std::vector<OpCase> matmul_cases() {
         list.push_back(matmul_case({t.type, 19, 64, k, 3, 2, 1, false, true}));
     }
     list.push_back(matmul_case({Type::q4_0, 70, 128, 64, 3, 1, 2, false, false}));
+    list.push_back(matmul_case({Type::q8_0, 70, 16, 32, 40, 4, 1, false, false}));
     return list;
 }
 
