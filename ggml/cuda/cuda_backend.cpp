@@ -15,7 +15,7 @@
 namespace nibble {
 namespace {
 
-constexpr size_t staging_bytes = size_t{32} << 20;
+constexpr size_t staging_bytes = size_t{16} << 20;  // of a part of a weight; there are two
 constexpr size_t most_graphs = 64;
 
 struct Implementation {
@@ -91,7 +91,7 @@ uint64_t fingerprint(std::span<const BoundInstr> instrs) {
         }
     };
     for (const BoundInstr& b : instrs) {
-        h = mixed(h, b.instr->op->id);
+        h = mixed(h, static_cast<uint64_t>(b.instr->op->id) << 1 ^ (b.instr->for_next_only ? 1 : 0));
         h = mixed(h, reinterpret_cast<uintptr_t>(b.scratch.data()));
         for (size_t i = 0; i < b.instr->params.bytes().size(); i += sizeof(uint64_t)) {
             uint64_t word;
@@ -106,7 +106,14 @@ uint64_t fingerprint(std::span<const BoundInstr> instrs) {
 
 }  // namespace
 
+// What is still under way uses what goes away now.
+CudaBackend::~CudaBackend() {
+    (void)stream_.synchronize();
+    (void)copies_.synchronize();
+}
+
 int CudaBackend::devices() { return cuda::device_count(); }
+std::string CudaBackend::why_none() { return cuda::why_no_device(); }
 
 Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaOptions& options) {
     const cuda::Card card = NIBBLE_TRY(cuda::card(options.device));
@@ -129,10 +136,9 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaOptions& opti
 }
 
 DeviceInfo CudaBackend::device() const {
-    const auto now = cuda::card(options_.device);
     return {cat("cuda:", options_.device),
             cat(card_.name, ", compute capability ", card_.major, ".", card_.minor), false, card_.total_bytes,
-            now ? now->free_bytes : size_t{0}};
+            cuda::free_bytes(options_.device)};
 }
 
 double CudaBackend::read_bandwidth() {
@@ -171,15 +177,18 @@ Result<void> CudaBackend::place_tiles(const Tensor& host, std::byte* to) {
     const int64_t blocks = ceil_div(host.rows, int64_t{16});
     const auto block_bytes = static_cast<size_t>(cuda::tiles_of(host.type).block_bytes(host.cols));
     const auto at_once = static_cast<int64_t>(std::max<size_t>(1, staging_bytes / block_bytes));
-    const size_t part_bytes = static_cast<size_t>(std::min(at_once, blocks)) * block_bytes;
-    std::shared_ptr<std::byte> staging[2];
+    // Kept: to lock pages takes longer than to copy what lies in them.
+    const size_t part_bytes = std::max(staging_bytes, block_bytes);
+    if (staging_each_ < part_bytes) {
+        for (auto& s : staging_) s = NIBBLE_TRY(cuda::allocate_pinned(part_bytes));
+        staging_each_ = part_bytes;
+    }
     cuda::Stream* const streams[2] = {&stream_, &copies_};
-    for (auto& s : staging) s = NIBBLE_TRY(cuda::allocate_pinned(part_bytes));
     int turn = 0;
     for (int64_t first = 0; first < blocks; first += at_once, turn ^= 1) {
         const int64_t count = std::min(at_once, blocks - first);
         NIBBLE_TRY(streams[turn]->synchronize());  // the copy from this half, two parts ago
-        std::byte* const part = staging[turn].get();
+        std::byte* const part = staging_[turn].get();
         pool_->run(count, [&](int64_t i, int) {
             cuda::pack_tiles(host, first + i, part + static_cast<size_t>(i) * block_bytes);
         });
@@ -247,6 +256,8 @@ bool CudaBackend::supports(const OpDef& op, const OpArgs& a) const {
             return cache_type(a.in[5].type) && cache_type(a.in[6].type);
         case Op::moe_route:
             return cuda::moe_route_supported(a);
+        case Op::moe_matmul:
+            return cuda::moe_matmul_supported(a);
         case Op::shortlist:
             return cuda::shortlist_supported(a);
         default:
@@ -271,18 +282,22 @@ Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) cons
 }
 
 void CudaBackend::launch_one(const BoundInstr& b) {
+    stream_.at(b.instr->label);
     implementation(op_of(*b.instr->op)).run({&stream_, &card_, counters_.get()}, b.args(), b.scratch);
+    stream_.at({});
 }
 
 Result<void> CudaBackend::launch_all(std::span<BoundInstr> instrs) {
     NIBBLE_TRY(check_weights(instrs));
     for (size_t i = 0; i < instrs.size();) {
         const cuda::Exec e{&stream_, &card_, counters_.get()};
+        stream_.at(instrs[i].instr->label);
         const size_t joined = options_.joined ? cuda::run_joined(e, instrs.subspan(i)) : 0;
         if (!joined) launch_one(instrs[i]);
         joined_instructions_ += joined ? static_cast<int64_t>(joined) - 1 : 0;
         i += joined ? joined : 1;
     }
+    stream_.at({});
     return {};
 }
 

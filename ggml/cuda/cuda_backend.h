@@ -23,8 +23,10 @@ struct CudaOptions {
 
 class CudaBackend final : public Backend {
   public:
+    ~CudaBackend() override;
     // Cards that can be used; 0 without a driver or a card.
     static int devices();
+    static std::string why_none();
     // Errors: a device that does not exist or is too old (compute capability below 7.5).
     static Result<std::unique_ptr<CudaBackend>> create(const CudaOptions& options = {});
 
@@ -76,7 +78,9 @@ class CudaBackend final : public Backend {
     cuda::Card card_;
     cuda::Stream stream_, copies_;
     cuda::SmallCopies small_copies_;
-    std::shared_ptr<int> counters_;  // of the device, see Exec
+    std::shared_ptr<int> counters_;          // of the device, see Exec
+    std::shared_ptr<std::byte> staging_[2];  // of the host, page-locked: weights on their way
+    size_t staging_each_ = 0;
     std::unique_ptr<ThreadPool> pool_;
     std::map<uint64_t, Recorded> graphs_;
     std::map<const std::byte*, std::weak_ptr<std::byte>> tiles_;  // by the host's address

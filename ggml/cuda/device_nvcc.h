@@ -163,25 +163,17 @@ __device__ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uin
 #endif
 }
 
-// Asks for more shared memory than the default 48 KiB where a kernel wants it. Errors of a launch stay in the
-// stream and are returned by its next synchronize().
+// Errors of a launch stay in the stream and are returned by its next synchronize().
 template <class... P, class... A>
 void launch(void (*kernel)(P...), const Dims& dims, Stream& stream, A&&... args) {
-    constexpr size_t granted = size_t{48} << 10;
     if (dims.x == 0 || dims.y == 0 || dims.z == 0) return;
-    cudaError_t error = cudaSuccess;
-    if (dims.shared > granted)
-        error =
-            cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dims.shared));
+    if (!stream.enter(reinterpret_cast<const void*>(kernel), dims.shared)) return;
     const dim3 grid(static_cast<unsigned>(dims.x), static_cast<unsigned>(dims.y),
                     static_cast<unsigned>(dims.z));
-    if (error == cudaSuccess) {
-        kernel<<<grid, static_cast<unsigned>(dims.threads), dims.shared,
-                 static_cast<cudaStream_t>(stream.handle())>>>(static_cast<P>(args)...);
-        error = cudaGetLastError();
-    }
-    if (error != cudaSuccess) stream.failed(cudaGetErrorString(error));
+    kernel<<<grid, static_cast<unsigned>(dims.threads), dims.shared,
+             static_cast<cudaStream_t>(stream.handle())>>>(static_cast<P>(args)...);
+    if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
+        stream.failed(cudaGetErrorString(error));
 }
 
 }  // namespace nibble::cuda

@@ -90,10 +90,11 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) matm
 
 #include "ggml/cuda/gemm.inl"
 
-// f32 weights: a warp per weight row; block y is a row of x. For small matrices, such as routers.
+// f32 weights: a warp per weight row (block y); block x is a row of x, of which there may be many. For small
+// matrices, such as routers.
 __global__ void f32_matmul_kernel(MatmulArgs a, int64_t stride) {
     const Segment& s = a.segment[0];
-    const int64_t row = block_x() * (block_threads() / 32) + warp_index(), column = block_y();
+    const int64_t row = int64_t{block_y()} * (block_threads() / 32) + warp_index(), column = block_x();
     if (row >= s.rows) return;
     const auto* const w = reinterpret_cast<const float*>(s.data + row * stride);
     const float* const x = a.x.row(column);
@@ -103,7 +104,7 @@ __global__ void f32_matmul_kernel(MatmulArgs a, int64_t stride) {
     if (lane() == 0) store(a, s, row, column, sum);
 }
 
-constexpr int64_t largest_alone = size_t{64} << 10;  // bytes of shared memory for an unprepared row
+constexpr size_t largest_alone = size_t{64} << 10;  // bytes of shared memory for an unprepared row
 
 template <TileFormat f, int n, bool alone>
 void launch_product(const Exec& e, const MatmulArgs& a) {
@@ -126,15 +127,20 @@ void launch_gemm(const Exec& e, const MatmulArgs& a) {
     launch(gemm_kernel<format_code(f)>, dims, *e.stream, a);
 }
 
-// One row converts itself in every block, if it fits.
-bool converts_itself(const View& x) { return x.rows == 1 && arranged_bytes<1>(1, x.cols) <= largest_alone; }
+// One row converts itself in every block, if it fits: beside the sums of two products, each twice, and the
+// table, if the format has one, in what a block of this card has.
+bool converts_itself(const Exec& e, const View& x, Type weight) {
+    const size_t beside = table_bytes(tiles_of(weight)) + 4 * size_t{runs} * 4 * 32 * sizeof(float);
+    const size_t bytes = arranged_bytes<1>(1, x.cols);
+    return x.rows == 1 && bytes <= largest_alone && bytes + beside <= e.card->shared_per_block;
+}
 
 template <TileFormat f>
-void launch_rows(const Exec& e, const MatmulArgs& a) {
+void launch_rows(const Exec& e, const MatmulArgs& a, bool alone) {
     const int64_t rows = a.x.rows;
     constexpr int64_t few = 32;
     if (rows > few && GemmShape<f>::shared_bytes <= e.card->shared_per_block) return launch_gemm<f>(e, a);
-    if (converts_itself(a.x)) return launch_product<f, 1, true>(e, a);
+    if (alone) return launch_product<f, 1, true>(e, a);
     if (rows <= 8) return launch_product<f, 1, false>(e, a);
     if (rows <= 16) return launch_product<f, 2, false>(e, a);
     launch_product<f, 4, false>(e, a);
@@ -173,15 +179,16 @@ void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, cons
         }
         if (w.layout == Layout::rows) {
             ++i;
-            launch(f32_matmul_kernel, Dims{blocks_for(w.rows, 8), static_cast<int32_t>(x.rows), 1, 256},
+            launch(f32_matmul_kernel, Dims{x.rows, static_cast<int32_t>(blocks_for(w.rows, 8)), 1, 256},
                    *e.stream, args, w.stride);
             continue;
         }
-        if (!prepared && !converts_itself(x)) {
+        const bool alone = converts_itself(e, x, w.type);
+        if (!prepared && !alone) {
             prepare(e, args);
             prepared = true;
         }
-        visit_tile_format(w.type, [&]<TileFormat f>() { launch_rows<f>(e, args); });
+        visit_tile_format(w.type, [&]<TileFormat f>() { launch_rows<f>(e, args, alone); });
         norm.out.data = nullptr;  // the first launch has kept it
     }
 }
@@ -256,12 +263,12 @@ __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, V
     }
 }
 
-bool is_gated_pair(const BoundInstr& matmul, const BoundInstr& glu) {
+bool is_gated_pair(const Exec& e, const BoundInstr& matmul, const BoundInstr& glu) {
     const OpArgs m = matmul.args(), g = glu.args();
-    return converts_itself(m.in[0]) && m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] &&
-           m.in[2].type == m.in[3].type && m.in[2].rows == m.in[3].rows && m.in[2].layout == Layout::packed &&
-           m.in[3].layout == Layout::packed && matmul.instr->for_next_only && g.in[0].data == m.out[0].data &&
-           g.in[0].cols == m.out[0].cols;
+    return converts_itself(e, m.in[0], m.in[2].type) && m.params->as<MatmulParams>().n_weights == 2 &&
+           !m.in[1] && m.in[2].type == m.in[3].type && m.in[2].rows == m.in[3].rows &&
+           m.in[2].layout == Layout::packed && m.in[3].layout == Layout::packed &&
+           matmul.instr->for_next_only && g.in[0].data == m.out[0].data && g.in[0].cols == m.out[0].cols;
 }
 
 void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tensor& x, const RowNorm& norm) {
@@ -297,7 +304,8 @@ size_t run_joined(const Exec& e, std::span<const BoundInstr> instrs) {
     if (at == 1 && !normed) return 0;
     const Tensor& x = normed ? instrs[0].in[0] : matmul.in[0];
     const RowNorm norm = normed ? norm_of(instrs[0]) : no_norm();
-    if (is(at + 1, glu_op) && is_gated_pair(matmul, instrs[at + 1]) && !overlap(x, instrs[at + 1].out[0])) {
+    if (is(at + 1, glu_op) && is_gated_pair(e, matmul, instrs[at + 1]) &&
+        !overlap(x, instrs[at + 1].out[0])) {
         multiply_gated(e, matmul.args(), instrs[at + 1].args(), x, norm);
         return at + 2;
     }

@@ -24,9 +24,11 @@ struct Card {
     size_t free_bytes = 0;  // when asked
 };
 
-// 0 where there is no driver or no device.
+// 0 where there is no driver or no device; why_no_device() says which.
 int device_count();
+std::string why_no_device();
 Result<Card> card(int device);
+size_t free_bytes(int device);
 
 // Memory of the device, freed with the last owner; 256-byte aligned.
 Result<std::shared_ptr<std::byte>> allocate(int device, size_t bytes, std::string_view purpose);
@@ -53,14 +55,20 @@ class Stream {
     Result<class Graph> end_capture();
 
     void* handle() const { return handle_; }
+    // What is being launched, for messages; until the next call, which may be with nothing.
+    void at(std::string_view place) { place_ = place; }
     void failed(std::string_view what);
+    // Before a launch: makes the device the calling thread's, and grants the kernel its shared memory.
+    bool enter(const void* kernel, size_t shared_bytes);
     // The emulation's way in: runs one launch, or records it.
     void emulate(const Dims& dims, std::function<void()> kernel);
 
   private:
     Stream() = default;
     int device_ = 0;
+    int most_shared_ = 0;  // bytes a block can have
     void* handle_ = nullptr;
+    std::string_view place_;
     std::string error_;
     struct Recording;
     std::shared_ptr<Recording> recording_;  // of the emulation

@@ -29,13 +29,32 @@ int device_count() {
     return n;
 }
 
+std::string why_no_device() {
+    const auto version = [](int v) { return cat(v / 1000, ".", v % 1000 / 10); };
+    int driver = 0, runtime = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "no GPU was found (no driver)";
+    (void)cudaRuntimeGetVersion(&runtime);
+    int n = 0;
+    const cudaError_t e = cudaGetDeviceCount(&n);
+    (void)cudaGetLastError();
+    if (e == cudaErrorInsufficientDriver)
+        return cat("the driver is for CUDA ", version(driver), ", this program for ", version(runtime));
+    return e == cudaSuccess || e == cudaErrorNoDevice ? std::string("no GPU was found")
+                                                      : cat("no GPU can be used: ", cudaGetErrorString(e));
+}
+
+size_t free_bytes(int device) {
+    size_t free = 0, total = 0;
+    if (cudaSetDevice(device) == cudaSuccess) (void)cudaMemGetInfo(&free, &total);
+    return free;
+}
+
 Result<Card> card(int device) {
     const int n = device_count();
     if (device < 0 || device >= n)
-        return Error{
-            ErrorCode::invalid_argument, cat("cuda:", device),
-            n ? cat("does not exist; there are ", n, " devices") : std::string("no CUDA device was found"),
-            "use --device cpu"};
+        return Error{ErrorCode::invalid_argument, cat("cuda:", device),
+                     n ? cat("does not exist; there are ", n, " devices") : why_no_device(),
+                     "use --device cpu"};
     cudaDeviceProp p{};
     if (const cudaError_t e = cudaGetDeviceProperties(&p, device); e != cudaSuccess)
         return error_of(device, e);
@@ -46,9 +65,7 @@ Result<Card> card(int device) {
            p.sharedMemPerBlockOptin,
            static_cast<size_t>(p.l2CacheSize),
            p.totalGlobalMem,
-           0};
-    size_t total = 0;
-    if (cudaSetDevice(device) == cudaSuccess) (void)cudaMemGetInfo(&c.free_bytes, &total);
+           free_bytes(device)};
     return c;
 }
 
@@ -84,6 +101,8 @@ Result<Stream> Stream::create(int device) {
     s.device_ = device;
     cudaStream_t handle = nullptr;
     cudaError_t e = cudaSetDevice(device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&s.most_shared_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking);
     if (e != cudaSuccess) return error_of(device, e);
     s.handle_ = handle;
@@ -91,11 +110,17 @@ Result<Stream> Stream::create(int device) {
 }
 
 Stream::Stream(Stream&& o) noexcept
-    : device_(o.device_), handle_(std::exchange(o.handle_, nullptr)), error_(std::move(o.error_)) {}
+    : device_(o.device_),
+      most_shared_(o.most_shared_),
+      handle_(std::exchange(o.handle_, nullptr)),
+      place_(o.place_),
+      error_(std::move(o.error_)) {}
 
 Stream& Stream::operator=(Stream&& o) noexcept {
     std::swap(device_, o.device_);
+    std::swap(most_shared_, o.most_shared_);
     std::swap(handle_, o.handle_);
+    std::swap(place_, o.place_);
     std::swap(error_, o.error_);
     return *this;
 }
@@ -119,7 +144,7 @@ void Stream::to_host(std::span<std::byte> dst, const std::byte* src) {
 }
 
 void Stream::fill(std::byte* dst, uint8_t value, size_t bytes) {
-    if (!bytes) return;
+    if (!bytes || !enter(nullptr, 0)) return;
     if (const cudaError_t e = cudaMemsetAsync(dst, value, bytes, native(handle_)); e != cudaSuccess)
         failed(cudaGetErrorString(e));
 }
@@ -133,7 +158,20 @@ Result<void> Stream::synchronize() {
 }
 
 void Stream::failed(std::string_view what) {
-    if (error_.empty()) error_ = what;
+    if (error_.empty()) error_ = place_.empty() ? std::string(what) : cat(place_, ": ", what);
+}
+
+// A thread that did not create the stream may have another device, or none yet; a launch there would fail.
+// And a kernel gets all that a block can have, once and for all: a smaller grant later would be one too small
+// for launches of it that a graph has recorded.
+bool Stream::enter(const void* kernel, size_t shared_bytes) {
+    constexpr size_t granted = size_t{48} << 10;
+    cudaError_t e = cudaSetDevice(device_);
+    if (e == cudaSuccess && shared_bytes > granted)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_);
+    if (e == cudaSuccess) return true;
+    failed(cudaGetErrorString(e));
+    return false;
 }
 
 void Stream::begin_capture() {
@@ -159,6 +197,7 @@ Result<Graph> Stream::end_capture() {
 }
 
 void Graph::launch(Stream& stream) const {
+    if (!stream.enter(nullptr, 0)) return;
     const cudaError_t e =
         cudaGraphLaunch(static_cast<cudaGraphExec_t>(state_.get()), native(stream.handle()));
     if (e != cudaSuccess) stream.failed(cudaGetErrorString(e));

@@ -1,5 +1,7 @@
-// The runtime of a pretended card whose memory is the host's: work is done when it is enqueued.
-// Captured work is kept as closures and done when the graph is launched.
+// The runtime of pretended cards whose memory is the host's: work is done when it is enqueued.
+// Captured work is kept as closures and done when the graph is launched. What a card would not do fails here
+// too; what it would do later is noticed: copies to the host arrive when waited for, and the source of a copy
+// must still be what it was.
 #include "ggml/cuda/runtime.h"
 
 #include <cstring>
@@ -11,15 +13,26 @@
 namespace nibble::cuda {
 
 struct Stream::Recording {
+    struct Copy {
+        std::byte* host;
+        std::vector<std::byte> bytes;
+    };
     bool active = false;
     std::vector<std::function<void()>> work;
+    std::vector<Copy> sent, fetched;  // since the last wait
 };
 
-int device_count() { return 1; }
+// Two: a small one of generation 9.0, and one that has the least shared memory, as 7.5.
+int device_count() { return 2; }
+std::string why_no_device() { return ""; }
+size_t free_bytes(int) { return size_t{4} << 30; }
 
 Result<Card> card(int device) {
-    if (device != 0) return Error{ErrorCode::invalid_argument, cat("cuda:", device), "does not exist", ""};
-    return Card{"emulated", 9, 0, 4, size_t{99} << 10, size_t{1} << 20, size_t{4} << 30, size_t{4} << 30};
+    if (device < 0 || device >= device_count())
+        return Error{ErrorCode::invalid_argument, cat("cuda:", device), "does not exist", ""};
+    const size_t shared = size_t{device == 0 ? 99u : 64u} << 10, memory = size_t{4} << 30;
+    return Card{"emulated", device == 0 ? 9 : 7, device == 0 ? 0 : 5, 4, shared, size_t{1} << 20, memory,
+                memory};
 }
 
 Result<std::shared_ptr<std::byte>> allocate(int, size_t bytes, std::string_view purpose) {
@@ -35,8 +48,9 @@ Result<std::shared_ptr<std::byte>> allocate_pinned(size_t bytes) { return alloca
 Result<Stream> Stream::create(int device) {
     Stream s;
     s.device_ = device;
+    s.most_shared_ = static_cast<int>(NIBBLE_TRY(card(device)).shared_per_block);
     s.recording_ = std::make_shared<Recording>();
-    return s;
+    return Result<Stream>(std::move(s));
 }
 
 Stream::Stream(Stream&&) noexcept = default;
@@ -54,15 +68,16 @@ void perform(R& recording, F work) {
 }  // namespace
 
 void Stream::to_device(std::byte* dst, std::span<const std::byte> src) {
-    perform(*recording_, [=] {
-        if (!src.empty()) std::memcpy(dst, src.data(), src.size());
-    });
+    if (src.empty()) return;
+    if (recording_->active) emulation::fail("a copy is recorded: it would read the same host memory again");
+    recording_->sent.push_back({const_cast<std::byte*>(src.data()), {src.begin(), src.end()}});
+    std::memcpy(dst, src.data(), src.size());
 }
 
 void Stream::to_host(std::span<std::byte> dst, const std::byte* src) {
-    perform(*recording_, [=] {
-        if (!dst.empty()) std::memcpy(dst.data(), src, dst.size());
-    });
+    if (dst.empty()) return;
+    if (recording_->active) emulation::fail("a copy is recorded: it would write the same host memory again");
+    recording_->fetched.push_back({dst.data(), {src, src + dst.size()}});
 }
 
 void Stream::fill(std::byte* dst, uint8_t value, size_t bytes) {
@@ -71,32 +86,46 @@ void Stream::fill(std::byte* dst, uint8_t value, size_t bytes) {
     });
 }
 
+bool Stream::enter(const void*, size_t shared_bytes) {
+    if (shared_bytes <= static_cast<size_t>(most_shared_)) return true;
+    failed(cat(shared_bytes, " bytes of shared memory; a block can have ", most_shared_));
+    return false;
+}
+
 void Stream::emulate(const Dims& dims, std::function<void()> kernel) {
+    constexpr int32_t most_blocks = 65535;  // in the second and third direction
+    if (dims.x == 0 || dims.y == 0 || dims.z == 0 || !enter(nullptr, dims.shared)) return;
+    if (dims.x < 0 || dims.x > INT32_MAX || dims.y < 0 || dims.y > most_blocks || dims.z < 0 ||
+        dims.z > most_blocks)
+        return failed(cat("a grid of ", dims.x, " x ", dims.y, " x ", dims.z, " blocks"));
     perform(*recording_, [dims, kernel = std::move(kernel)] { emulation::run_grid(dims, kernel); });
 }
 
 Result<void> Stream::synchronize() {
+    for (const Recording::Copy& c : std::exchange(recording_->sent, {}))
+        if (std::memcmp(c.host, c.bytes.data(), c.bytes.size()) != 0)
+            emulation::fail("host memory was changed before its copy was waited for");
+    for (const Recording::Copy& c : std::exchange(recording_->fetched, {}))
+        std::memcpy(c.host, c.bytes.data(), c.bytes.size());
     if (error_.empty()) return {};
     return Error{ErrorCode::internal, cat("cuda:", device_), std::exchange(error_, {}), ""};
 }
 
 void Stream::failed(std::string_view what) {
-    if (error_.empty()) error_ = what;
+    if (error_.empty()) error_ = place_.empty() ? std::string(what) : cat(place_, ": ", what);
 }
 
 void Stream::begin_capture() { recording_->active = true; }
 
 Result<Graph> Stream::end_capture() {
+    recording_->active = false;
     Graph g;
-    g.state_ = std::exchange(recording_, std::make_shared<Recording>());
+    g.state_ = std::make_shared<std::vector<std::function<void()>>>(std::exchange(recording_->work, {}));
     return g;
 }
 
-void Graph::launch(Stream& stream) const {
-    for (const auto& work : static_cast<const Stream::Recording*>(state_.get())->work) {
-        (void)stream;
-        work();
-    }
+void Graph::launch(Stream&) const {
+    for (const auto& work : *static_cast<const std::vector<std::function<void()>>*>(state_.get())) work();
 }
 
 }  // namespace nibble::cuda
