@@ -25,7 +25,7 @@ Result<int> device_number(std::string_view text) {
 }  // namespace
 
 void DeviceOptions::add(CLI::App& app) {
-    app.add_option("--device", device, "auto (the first GPU, if there is one), cpu or cuda:N")
+    app.add_option("--device", device, "auto (the first GPU that can be used), cpu or cuda:N")
         ->capture_default_str()
         ->group("Model");
     app.add_option_function<std::string>(
@@ -43,14 +43,25 @@ void DeviceOptions::add(CLI::App& app) {
 
 Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads) const {
     if (device == "cpu" || gpu_layers == 0) return {};
-    if (device == "auto" && CudaBackend::devices() == 0) {
-        std::fputs("nibble: no GPU was found, running on the CPU\n", stderr);
+    CudaOptions options;
+    options.threads = threads;
+    if (device != "auto") {
+        options.device = NIBBLE_TRY(device_number(device));
+        backends.push_back(NIBBLE_TRY(CudaBackend::create(options)));
         return {};
     }
-    CudaOptions options;
-    options.device = device == "auto" ? 0 : NIBBLE_TRY(device_number(device));
-    options.threads = threads;
-    backends.push_back(NIBBLE_TRY(CudaBackend::create(options)));
+    // The first that can be used: one may be too old, or taken by another program.
+    const int n = CudaBackend::devices();
+    std::string reason = n ? std::string() : CudaBackend::why_none();
+    for (; options.device < n; ++options.device) {
+        auto backend = CudaBackend::create(options);
+        if (backend) {
+            backends.push_back(std::move(*backend));
+            return {};
+        }
+        if (reason.empty()) reason = backend.error().message();
+    }
+    std::fputs(cat("nibble: ", reason, "; running on the CPU\n").c_str(), stderr);
     return {};
 }
 
