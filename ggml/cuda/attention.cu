@@ -44,6 +44,7 @@ bool has_tiles(const OpArgs& a, CacheKind& kind) {
     const Tensor &k = a.in[1], &v = a.in[2];
     const auto even = [&](const Tensor& t) {
         return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.cols % 16 == 0 && t.cols <= largest_dim &&
+               t.stride * p.page_size <= INT32_MAX / p.n_kv_heads &&
                t.stride % (t.type == Type::f16 || t.type == Type::bf16 ? 16 : 2) == 0;
     };
     if (!even(k) || !even(v) || p.page_size < 8 || (p.page_size & (p.page_size - 1)) != 0) return false;

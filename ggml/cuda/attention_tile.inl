@@ -121,26 +121,32 @@ struct TileAttention {
             pages[i] = position <= reach.last ? table[position >> a.page_shift] : -1;
         }
     }
-    __device__ int64_t cache_row(int page, int64_t position) const {
-        const int64_t first = (int64_t{page < 0 ? 0 : page} * a.p.n_kv_heads + kv_head) << a.page_shift;
-        return first + (position & ((int64_t{1} << a.page_shift) - 1));
+    // Where the row of a position is. Rows of a page are in 32 bits (has_tiles() sees to it), so that an
+    // address takes two multiplications of 32 bits by 32.
+    __device__ const std::byte* cache_row(const View& cache, int page, int position) const {
+        const auto stride = static_cast<uint32_t>(cache.stride),
+                   heads = static_cast<uint32_t>(a.p.n_kv_heads);
+        const uint32_t in_page = static_cast<uint32_t>(position) & ((1u << a.page_shift) - 1);
+        const uint32_t row = (static_cast<uint32_t>(kv_head) << a.page_shift) + in_page;
+        return cache.data +
+               uint64_t{page < 0 ? 0u : static_cast<uint32_t>(page)} * ((heads << a.page_shift) * stride) +
+               uint64_t{row} * stride;
     }
-    // Rows as they are, 16 bytes a thread; positions without a page become zeros, so that a weight of zero
-    // does not meet an infinity.
+    // Rows as they are, 16 bytes a thread. Positions without a page become zeros, so that a weight of zero
+    // does not meet an infinity, and columns behind the head's stay zeros.
     __device__ void fetch_rows(int t, std::byte* to_k) {
         constexpr int chunks = dim / 8, rows_at_once = 128 / chunks;
         const int chunk = thread_index() % chunks, first = thread_index() / chunks;
-        std::byte* const to_v = to_k + Shape::tile_bytes;
+        const bool of_k = chunk * 8 < a.p.head_dim, of_v = chunk * 8 < a.p.v_head_dim;
+        to_k += first * Shape::stride + chunk * 16;
 #pragma unroll
         for (int r = 0; r < Shape::keys; r += rows_at_once) {
-            const int page = shuffle(pages[r / 32], (first + r) % 32), at = (first + r) * Shape::stride;
-            const int64_t from_row = cache_row(page, int64_t{t} * Shape::keys + first + r);
-            if (chunk * 8 < a.p.head_dim)
-                copy_async16(to_k + at + chunk * 16, a.k_cache.template row<std::byte>(from_row) + chunk * 16,
-                             page >= 0);
-            if (chunk * 8 < a.p.v_head_dim)
-                copy_async16(to_v + at + chunk * 16, a.v_cache.template row<std::byte>(from_row) + chunk * 16,
-                             page >= 0);
+            const int page = shuffle(pages[r / 32], (first + r) % 32);
+            const int position = t * Shape::keys + first + r;
+            copy_async16(to_k + r * Shape::stride, cache_row(a.k_cache, page, position) + chunk * 16,
+                         page >= 0 && of_k);
+            copy_async16(to_k + Shape::tile_bytes + r * Shape::stride,
+                         cache_row(a.v_cache, page, position) + chunk * 16, page >= 0 && of_v);
         }
     }
     // Whole runs of rows that lie in one page, byte by byte as they are.
@@ -149,11 +155,12 @@ struct TileAttention {
         std::byte* const to_v = to_k + Shape::raw_bytes(a.k_cache.stride);
         for (int r = 0; r < Shape::keys; r += run) {
             const int page = shuffle(r < 32 ? pages[0] : pages[Shape::keys / 32 - 1], r % 32);
-            const int64_t from_row = cache_row(page, int64_t{t} * Shape::keys + r);
             const auto copy = [&](const View& cache, std::byte* to) {
                 const auto bytes = static_cast<int>(run * cache.stride);
+                const std::byte* const from = cache_row(cache, page, t * Shape::keys + r);
+                to += r * cache.stride;
                 for (int b = thread_index() * 16; b < bytes; b += 128 * 16)
-                    copy_async16(to + r * cache.stride + b, cache.row<std::byte>(from_row) + b, page >= 0);
+                    copy_async16(to + b, from + b, page >= 0);
             };
             copy(a.k_cache, to_k);
             copy(a.v_cache, to_v);
@@ -169,19 +176,15 @@ struct TileAttention {
             fetch_rows(t, stage(to_stage));
         copy_commit();
     }
-    // Columns beyond the head's stay zero for the whole kernel.
+    // Columns of converted tiles beyond the head's stay zero for the whole kernel; others are fetched as
+    // zeros.
     __device__ void clear_padding() {
-        const int n = kind == CacheKind::converted ? 1 : a.stages;
-        for (int s = 0; s < n; ++s)
-            for (int half = 0; half < 2; ++half) {
-                const int used = half ? a.p.v_head_dim : a.p.head_dim;
-                std::byte* const tile_at = ready + s * 2 * Shape::tile_bytes + half * Shape::tile_bytes;
-                for (int i = thread_index(); i < Shape::keys * (dim - used) / 8; i += 128) {
-                    const int per_row = (dim - used) / 8;
-                    *reinterpret_cast<Words4*>(tile_at + i / per_row * Shape::stride + 2 * used +
-                                               i % per_row * 16) = Words4{};
-                }
-            }
+        for (int half = 0; half < 2; ++half) {
+            const int used = half ? a.p.v_head_dim : a.p.head_dim, per_row = (dim - used) / 8;
+            for (int i = thread_index(); i < Shape::keys * per_row; i += 128)
+                *reinterpret_cast<Words4*>(ready + half * Shape::tile_bytes + i / per_row * Shape::stride +
+                                           2 * used + i % per_row * 16) = Words4{};
+        }
     }
 
     // ---- one tile
@@ -469,7 +472,7 @@ struct TileAttention {
         look_up(t);
         fetch(t, 0);
         place_rows();
-        clear_padding();
+        if constexpr (kind == CacheKind::converted) clear_padding();
         load_queries();
         begin_split();
         walk(t);
