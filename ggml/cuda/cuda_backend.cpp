@@ -307,9 +307,11 @@ Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
     const auto fetch = [&](std::vector<Tensor>& list) -> Result<void> {
         for (Tensor& t : list) {
             const bool plain = t.layout == Layout::rows && (t.type == Type::f32 || t.type == Type::i32);
-            const auto bytes = static_cast<size_t>(t.rows * t.stride);
             std::byte* const from = std::exchange(t.data, nullptr);
             if (!from || !plain) continue;
+            // Columns of something wider end before the last row does, perhaps where memory ends.
+            const size_t bytes =
+                t.rows == 0 ? 0 : static_cast<size_t>((t.rows - 1) * t.stride) + *row_bytes(t.type, t.cols);
             memory.emplace_back(bytes);
             NIBBLE_TRY(download(memory.back(), from));
             t.data = memory.back().data();

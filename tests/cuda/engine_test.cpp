@@ -21,7 +21,7 @@ struct Logits {
 
 // Logits of the last prompt token, and of one more token after it.
 Logits logits(const std::string& model, std::span<Backend* const> backends, int32_t gpu_layers,
-              MemoryForecast* forecast = nullptr) {
+              MemoryForecast* forecast = nullptr, Observer* observer = nullptr) {
     RunnerConfig config;
     config.ctx = 64;
     config.gpu_layers = gpu_layers;
@@ -42,7 +42,7 @@ Logits logits(const std::string& model, std::span<Backend* const> backends, int3
         b.out_rows = {n - 1};
         b.slots.assign(groups, b.positions);
         b.pages.assign(groups, {pages});
-        auto out = runner->run(b);
+        auto out = runner->run(b, observer);
         REQUIRE_MESSAGE(out, out.error().message());
         return std::vector<float>(out->begin(), out->end());
     };
@@ -96,6 +96,39 @@ TEST_CASE("instructions that share a launch give the bits of those by themselves
         CHECK(a.next == b.next);
     }
     CHECK(apart->get()->joined_instructions() == 0);
+}
+
+namespace {
+
+// Reads every activation that it is shown.
+struct Reader final : Observer {
+    int64_t values = 0, bad = 0;
+    void before(const BoundInstr& b) override { read(b.in); }
+    void after(const BoundInstr& b) override { read(b.out); }
+    void read(const std::vector<Tensor>& list) {
+        for (const Tensor& t : list)
+            for (int64_t r = 0; t.data && t.type == Type::f32 && r < t.rows; ++r)
+                for (int64_t c = 0; c < t.cols; ++c, ++values) bad += !std::isfinite(t.row(r)[c]);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("an observer reads the GPU's activations in host memory and changes no bit") {
+    auto cpu = CpuBackend::create({1, "", true});
+    const auto gpu = test_card();
+    REQUIRE(cpu);
+    if (!gpu) return;
+    Backend* const both[] = {cpu->get(), gpu.get()};
+    for (const char* model : {"tests/golden/models/qwen2", "tests/golden/models/deepseek_v3"}) {
+        INFO(model);
+        Reader reader;
+        const Logits plain = logits(model, both, -1), seen = logits(model, both, -1, nullptr, &reader);
+        CHECK(plain.prompt == seen.prompt);
+        CHECK(plain.next == seen.next);
+        CHECK(reader.values > 1000);
+        CHECK(reader.bad == 0);
+    }
 }
 
 namespace {
