@@ -89,6 +89,7 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) matm
 }
 
 #include "ggml/cuda/gemm.inl"
+#include "ggml/cuda/matmul_split.inl"
 
 // f32 weights: a warp per weight row (block y); block x is a row of x, of which there may be many. For small
 // matrices, such as routers.
@@ -104,18 +105,49 @@ __global__ void f32_matmul_kernel(MatmulArgs a, int64_t stride) {
     if (lane() == 0) store(a, s, row, column, sum);
 }
 
+constexpr int64_t few = 32;  // rows of x up to which weights are streamed, not multiplied as a matrix
 constexpr size_t largest_alone = size_t{64} << 10;  // bytes of shared memory for an unprepared row
+
+int64_t row_blocks(const MatmulArgs& a) {
+    int64_t blocks = 0;
+    for (int i = 0; i < a.segments; ++i) blocks += a.segment[i].blocks;
+    return blocks;
+}
 
 template <TileFormat f, int n, bool alone>
 void launch_product(const Exec& e, const MatmulArgs& a) {
-    int64_t blocks = 0;
-    for (int i = 0; i < a.segments; ++i) blocks += a.segment[i].blocks;
-    const size_t shared = table_bytes(f) + 2 * BlockProduct < f, n,
-                 alone ? 1 : 8 > ::shared_bytes + (alone ? arranged_bytes<1>(1, a.x.cols) : 0);
+    using Product = BlockProduct<f, n, alone ? 1 : 8>;
+    const size_t shared =
+        table_bytes(f) + 2 * Product::shared_bytes + (alone ? arranged_bytes<1>(1, a.x.cols) : 0);
     const int64_t at_once = int64_t{e.card->multiprocessors} * resident_blocks(f, n);
-    const Dims dims{std::min(blocks, at_once), static_cast<int32_t>(blocks_for(a.x.rows, 8 * n)), 1, 256,
-                    shared};
+    const Dims dims{std::min(row_blocks(a), at_once), static_cast<int32_t>(blocks_for(a.x.rows, 8 * n)), 1,
+                    256, shared};
     launch(matmul_kernel<format_code(f), n, alone>, dims, *e.stream, a);
+}
+
+// What a launch of split_kernel may leave between its warps; more row blocks take more launches.
+constexpr size_t largest_partial = size_t{32} << 20;
+
+int64_t split_blocks(int n, int64_t blocks, size_t bytes) {
+    const auto most = static_cast<int64_t>(std::min(bytes, largest_partial) / split_bytes(n));
+    return std::min({blocks, most, attention_counters});
+}
+
+// Whether the row blocks had better share the reading of x: eight rows stay in a cache if they are not long.
+bool splits(int64_t rows, int64_t cols) { return rows > 8 || rows * cols > (int64_t{1} << 16); }
+
+template <TileFormat f, int n>
+void launch_few(const Exec& e, const MatmulArgs& a, std::span<std::byte> partial) {
+    const int64_t blocks = row_blocks(a), at_once = split_blocks(n, blocks, partial.size());
+    if (!splits(a.x.rows, a.x.cols) || a.x.rows > 8 * n || at_once == 0)
+        return launch_product<f, n, false>(e, a);
+    const int64_t resident = int64_t{e.card->multiprocessors} * resident_blocks(f, n);
+    for (int64_t first = 0; first < blocks; first += at_once) {
+        const SplitRange range{first, std::min(at_once, blocks - first),
+                               reinterpret_cast<Words4*>(partial.data()), e.counters};
+        const int64_t x = std::min(std::max<int64_t>(resident / runs, 1), blocks_for(range.count, 8));
+        launch(split_kernel<format_code(f), n>, Dims{x, runs, 1, 256, table_bytes(f)}, *e.stream, a, range);
+    }
 }
 
 template <TileFormat f>
@@ -136,14 +168,13 @@ bool converts_itself(const Exec& e, const View& x, Type weight) {
 }
 
 template <TileFormat f>
-void launch_rows(const Exec& e, const MatmulArgs& a, bool alone) {
+void launch_rows(const Exec& e, const MatmulArgs& a, bool alone, std::span<std::byte> partial) {
     const int64_t rows = a.x.rows;
-    constexpr int64_t few = 32;
     if (rows > few && GemmShape<f>::shared_bytes <= e.card->shared_per_block) return launch_gemm<f>(e, a);
     if (alone) return launch_product<f, 1, true>(e, a);
-    if (rows <= 8) return launch_product<f, 1, false>(e, a);
-    if (rows <= 16) return launch_product<f, 2, false>(e, a);
-    launch_product<f, 4, false>(e, a);
+    if (rows <= 8) return launch_few<f, 1>(e, a, partial);
+    if (rows <= 16) return launch_few<f, 2>(e, a, partial);
+    launch_few<f, 4>(e, a, partial);
 }
 
 void prepare(const Exec& e, const MatmulArgs& a) {
@@ -188,7 +219,8 @@ void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, cons
             prepare(e, args);
             prepared = true;
         }
-        visit_tile_format(w.type, [&]<TileFormat f>() { launch_rows<f>(e, args, alone); });
+        const auto partial = scratch.subspan(arranged_bytes<8>(x.rows, x.cols));
+        visit_tile_format(w.type, [&]<TileFormat f>() { launch_rows<f>(e, args, alone, partial); });
         norm.out.data = nullptr;  // the first launch has kept it
     }
 }
@@ -287,7 +319,18 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
 
 }  // namespace
 
-size_t matmul_scratch(const Exec&, const OpArgs& a) { return arranged_bytes<8>(a.in[0].rows, a.in[0].cols); }
+// Of a step with the most rows, and of those with fewer.
+size_t matmul_scratch(const Exec&, const OpArgs& a) {
+    const int64_t rows = a.in[0].rows, cols = a.in[0].cols, some = std::min(rows, few);
+    const size_t all = arranged_bytes<8>(rows, cols);
+    if (!splits(some, cols)) return all;
+    int64_t blocks = 0;
+    for (int64_t i = 0; i < a.params->as<MatmulParams>().n_weights; ++i)
+        blocks += ceil_div(a.in[2 + static_cast<size_t>(i)].rows, int64_t{16});
+    const int n = some <= 8 ? 1 : some <= 16 ? 2 : 4;
+    const auto partial = static_cast<size_t>(split_blocks(n, blocks, largest_partial)) * split_bytes(n);
+    return std::max(all, arranged_bytes<8>(some, cols) + partial);
+}
 
 void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
     multiply(e, a, scratch, a.in[0], no_norm());

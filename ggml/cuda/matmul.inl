@@ -251,7 +251,7 @@ struct GroupTotals {
     float of[n][2][f.min ? f.groups() : 1];
 
     // From the sums of each step of a column.
-    __device__ void set(int i, int c, const Words4& steps) {
+    __device__ void set(int i, int c, Words4 steps) {
         constexpr int group_steps = f.group / 16;
         for (int g = 0; g < f.groups(); ++g) {
             float total = bits_float(steps.w[g * group_steps]);
@@ -373,10 +373,10 @@ class BlockProduct {
         load(block, 0);
     }
 
-    // `following`: the row block of the next call, which begins to be read as this one ends; or null.
-    __device__ void run(const uint32_t* table, const WarpColumns<n>& columns, float* shared,
-                        const std::byte* following = nullptr) {
-        Sums<n> sums{};
+    // Adds the warp's run. `following`: the row block of the next call, which begins to be read as this one
+    // ends; or null.
+    __device__ void multiply(const uint32_t* table, const WarpColumns<n>& columns, Sums<n>& sums,
+                             const std::byte* following) {
         int left = 0;  // tiles of the last turn
         for (int next = first_; next < last_; next += ahead) {
             // What takes the place of the tiles: those behind them, or the beginning of the next row block.
@@ -394,6 +394,13 @@ class BlockProduct {
         }
         if (following && left < ahead) load(following, left);
         block_ = following;
+    }
+
+    // All warps' runs, into `shared`.
+    __device__ void run(const uint32_t* table, const WarpColumns<n>& columns, float* shared,
+                        const std::byte* following = nullptr) {
+        Sums<n> sums{};
+        multiply(table, columns, sums, following);
         for (int i = 0; i < n; ++i)
             for (int j = 0; j < 4; ++j) shared[((warp_ * n + i) * 4 + j) * 32 + lane()] = sums.d[i][j];
         sync_block();

@@ -1,0 +1,79 @@
+// The product for a few rows of x, together more than an L1 cache holds. A block has one run of the weights'
+// columns, so that its share of x stays in the cache, and each of its warps has row blocks of its own.
+//
+// With 32 rows of 4096 columns x is 256 KiB, seven times the 4-bit weights of a row block: a block that
+// needed all of it would wait for the L2 cache. Here it needs 32 KiB, for all of its row blocks. The last
+// warp to finish a row block adds the runs in their order: the bits are those of BlockProduct.
+
+// Row blocks `first` .. of a launch, and what their runs leave: fragments of each run, and how many are done.
+struct SplitRange {
+    int64_t first, count;
+    Words4* partial;
+    int* done;  // zeros between launches
+};
+
+constexpr size_t split_bytes(int n) { return size_t{runs} * static_cast<size_t>(n) * 32 * sizeof(Words4); }
+
+// Adds the runs of a row block and stores its results; the whole warp.
+template <TileFormat f, int n>
+__device__ void finish_split(const MatmulArgs& a, const RowBlock& block, const Words4* partial) {
+    const Segment& s = a.segment[block.which];
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+        Words4 part[runs];
+#pragma unroll
+        for (int r = 0; r < runs; ++r) part[r] = partial[(r * n + i) * 32 + lane()];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            float sum = 0;
+#pragma unroll
+            for (int r = 0; r < runs; ++r) sum += bits_float(part[r].w[j]);
+            const int in_block = lane() / 4 + j / 2 * 8, column = 8 * i + lane() % 4 * 2 + j % 2;
+            const int64_t row = 16 * block.index + in_block;
+            if (row < s.rows && column < a.x.rows)
+                store(a, s, row, column, scaled<f>(sum, a.prepared, column, block.data, a.x.cols, in_block));
+        }
+    }
+}
+
+// Block y: a run; x and the warp: every so manieth 16 rows of the weights.
+template <uint32_t code, int n>
+__global__ void __launch_bounds__(256, resident_blocks(format_of(code), n))
+    split_kernel(MatmulArgs a, SplitRange range) {
+    constexpr TileFormat f = format_of(code);
+    const int64_t step = grid_x() * (block_threads() / 32), end = range.first + range.count;
+    int64_t block = range.first + warp_index() * grid_x() + block_x();
+    RowBlock now = row_block<f>(a, block < end ? block : end - 1);
+    BlockProduct<f, n> product(now.data, a.x.cols, block_y());
+    const uint32_t* table = nullptr;
+    if constexpr (f.table) {
+        table = fill_table(a.table);
+        sync_block();
+    }
+    const WarpColumns<n> columns(a.prepared,
+                                 [&](int c) -> int64_t { return c < a.x.rows ? c : a.x.rows - 1; });
+    for (; block < end; block += step) {
+        const bool more = block + step < end;
+        const RowBlock next = row_block<f>(a, more ? block + step : block);
+        Sums<n> sums{};
+        product.multiply(table, columns, sums, more ? next.data : nullptr);
+        Words4* const partial = range.partial + (block - range.first) * runs * n * 32;
+#pragma unroll
+        for (int i = 0; i < n; ++i) {
+            const Words4 w{{float_bits(sums.d[i][0]), float_bits(sums.d[i][1]), float_bits(sums.d[i][2]),
+                            float_bits(sums.d[i][3])}};
+            partial[(block_y() * n + i) * 32 + lane()] = w;
+        }
+        int* const done = range.done + (block - range.first);
+        fence();
+        sync_warp();
+        int before = 0;
+        if (lane() == 0) before = atomic_add(done, 1);
+        if (shuffle(before, 0) == runs - 1) {
+            fence();
+            finish_split<f, n>(a, now, partial);
+            if (lane() == 0) *done = 0;
+        }
+        now = next;
+    }
+}
