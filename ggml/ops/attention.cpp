@@ -1,5 +1,6 @@
 // attention: scaled dot-product attention of a mixed batch over the paged cache.
 // Vaswani et al. 2017; grouped queries: Ainslie et al. 2023 (arXiv:2305.13245); paging: Kwon et al. 2023.
+#include <algorithm>
 #include <limits>
 
 #include "ggml/ops/common.h"
