@@ -86,13 +86,14 @@ uint64_t fingerprint(std::span<const BoundInstr> instrs) {
     const auto add = [&](const std::vector<Tensor>& list) {
         for (const Tensor& t : list) {
             h = mixed(h, reinterpret_cast<uintptr_t>(t.data));
-            h = mixed(h, static_cast<uint64_t>(t.rows) << 16 ^ static_cast<uint64_t>(t.stride));
-            h = mixed(h, static_cast<uint64_t>(t.cols) << 16 ^ static_cast<uint64_t>(t.type));
+            for (const int64_t v : {t.rows, t.cols, t.stride}) h = mixed(h, static_cast<uint64_t>(v));
+            h = mixed(h, static_cast<uint64_t>(t.type) << 8 | static_cast<uint64_t>(t.layout));
         }
     };
     for (const BoundInstr& b : instrs) {
         h = mixed(h, static_cast<uint64_t>(b.instr->op->id) << 1 ^ (b.instr->for_next_only ? 1 : 0));
         h = mixed(h, reinterpret_cast<uintptr_t>(b.scratch.data()));
+        h = mixed(h, b.scratch.size());
         for (size_t i = 0; i < b.instr->params.bytes().size(); i += sizeof(uint64_t)) {
             uint64_t word;
             std::memcpy(&word, b.instr->params.bytes().data() + i, sizeof word);
@@ -207,13 +208,8 @@ Result<PlacedWeight> CudaBackend::place(const Tensor& host, WeightUse use) {
     PlacedWeight placed{host, {}};
     const size_t bytes = packed_bytes(host, use);
     if (bytes > 0) {
-        auto& known = tiles_[host.data];
-        placed.storage = {known.lock(), bytes};
-        if (!placed.storage.data) {
-            placed.storage = NIBBLE_TRY(allocate(bytes, "weights"));
-            NIBBLE_TRY(place_tiles(host, placed.storage.data.get()));
-            known = placed.storage.data;
-        }
+        placed.storage = NIBBLE_TRY(allocate(bytes, "weights"));
+        NIBBLE_TRY(place_tiles(host, placed.storage.data.get()));
         placed.tensor.layout = Layout::packed;
         placed.tensor.stride = static_cast<int64_t>(bytes) / std::max<int64_t>(host.rows, 1);
     } else {

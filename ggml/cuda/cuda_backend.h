@@ -83,7 +83,6 @@ class CudaBackend final : public Backend {
     size_t staging_each_ = 0;
     std::unique_ptr<ThreadPool> pool_;
     std::map<uint64_t, Recorded> graphs_;
-    std::map<const std::byte*, std::weak_ptr<std::byte>> tiles_;  // by the host's address
     int64_t graph_launches_ = 0;
     int64_t joined_instructions_ = 0;
 };

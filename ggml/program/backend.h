@@ -70,7 +70,8 @@ class Backend {
     virtual Result<Buffer> allocate(size_t bytes, std::string_view purpose) = 0;
     // Makes a weight available on the device. `host` must stay valid as long as the result.
     virtual Result<PlacedWeight> place(const Tensor& host, WeightUse use) = 0;
-    // Bytes that place() will allocate for this weight; 0: it stays where it is.
+    // Bytes that place() will allocate for this weight; 0: it stays where it is. Uses for which it is packed
+    // have it packed alike.
     virtual size_t packed_bytes(const Tensor&, WeightUse) const { return 0; }
     // How attention wants a cache of keys: rows, or Layout::key_tiles where the type and the page size allow
     // it.

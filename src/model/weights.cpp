@@ -66,6 +66,15 @@ Result<Tensor> WeightStore::get(const std::string& name, WeightUse use) {
     return planned;
 }
 
+const WeightStore::Entry* WeightStore::packed_twin(const Entry& e) const {
+    if (e.tensor.layout != Layout::packed) return nullptr;
+    for (const auto& [key, other] : used_)
+        if (other.source == e.source && other.backend == e.backend && other.storage.data &&
+            other.tensor.layout == Layout::packed)
+            return &other;
+    return nullptr;
+}
+
 Result<void> WeightStore::place(bool release) {
     // In the order of the file, so that a cold disk is read forwards.
     std::vector<std::pair<WeightUse, Entry*>> order;
@@ -73,6 +82,11 @@ Result<void> WeightStore::place(bool release) {
     std::ranges::sort(order, {}, [](const auto& o) { return o.second->host.data; });
     for (auto& [use, entry] : order) {
         const TensorSource& source = *entry->source;
+        if (const Entry* twin = packed_twin(*entry)) {
+            entry->tensor = twin->tensor;
+            entry->storage = twin->storage;
+            continue;
+        }
         const bool copied = use != WeightUse::vector && !source.is_view() && entry->host.data;
         if (copied) {
             auto& copy = rearranged_[&source];

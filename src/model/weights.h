@@ -39,6 +39,8 @@ class WeightStore {
         const TensorSource* source = nullptr;
     };
     Result<Tensor> host_view(const TensorSource& source, WeightUse use);
+    // The same tensor, already packed on the same device for another use.
+    const Entry* packed_twin(const Entry& e) const;
     Backend& backend_of(std::string_view name, WeightUse use) const;
 
     const TensorMap* tensors_;

@@ -1,0 +1,86 @@
+// Placing weights: a tensor that is packed for two uses is packed once, and what is packed is its content,
+// wherever it lay.
+#include "src/model/weights.h"
+
+#include <cstring>
+
+#include <doctest/doctest.h>
+
+#include "ggml/ops/reference_backend.h"
+
+using namespace nibble;
+
+namespace {
+
+// Packs matrices by copying them, for multiplying and, if asked to, for looking up.
+class PackingBackend : public ReferenceBackend {
+  public:
+    explicit PackingBackend(bool lookup) : lookup_(lookup) {}
+    size_t packed_bytes(const Tensor& t, WeightUse use) const override {
+        const bool packs = use == WeightUse::matmul || (lookup_ && use == WeightUse::lookup);
+        return packs ? static_cast<size_t>(t.rows * t.stride) : 0;
+    }
+    Result<PlacedWeight> place(const Tensor& host, WeightUse use) override {
+        const size_t bytes = packed_bytes(host, use);
+        if (!bytes) return PlacedWeight{host, {}};
+        ++packed;
+        PlacedWeight placed{host, NIBBLE_TRY(allocate(bytes, "a test"))};
+        std::memcpy(placed.storage.data.get(), host.data, bytes);
+        placed.tensor.data = placed.storage.data.get();
+        placed.tensor.layout = Layout::packed;
+        return placed;
+    }
+    int packed = 0;
+
+  private:
+    bool lookup_;
+};
+
+TensorInfo matrix(const std::string& name, const std::vector<float>& values, int64_t cols) {
+    TensorInfo t;
+    t.name = name;
+    t.ne = {cols, static_cast<int64_t>(values.size()) / cols, 1, 1};
+    t.n_dims = 2;
+    t.data = std::as_bytes(std::span(values));
+    return t;
+}
+
+}  // namespace
+
+TEST_CASE("a tied embedding is packed once, if looking up wants it packed at all") {
+    const std::vector<float> values(4 * 32, 1.0f);
+    const TensorInfo info = matrix("token_embd.weight", values, 32);
+    const TensorMap tensors{{info.name, TensorSource{&info}}};
+    for (const bool lookup : {false, true}) {
+        PackingBackend backend(lookup);
+        Backend* const list[] = {&backend};
+        WeightStore store(tensors, Placement{}, list);
+        REQUIRE(store.get(info.name, WeightUse::lookup));
+        REQUIRE(store.get(info.name, WeightUse::matmul));
+        REQUIRE(store.place(false));
+        CHECK(backend.packed == 1);
+        const auto looked_up = store.get(info.name, WeightUse::lookup),
+                   multiplied = store.get(info.name, WeightUse::matmul);
+        CHECK(multiplied->layout == Layout::packed);
+        CHECK((looked_up->data == multiplied->data) == lookup);
+    }
+}
+
+TEST_CASE("matrices that are rearranged one after the other keep what is their own") {
+    std::vector<std::vector<float>> values;
+    std::vector<TensorInfo> infos;
+    for (int i = 0; i < 6; ++i) values.emplace_back(64 * 32, static_cast<float>(i + 1));
+    TensorMap tensors;
+    for (size_t i = 0; i < values.size(); ++i)
+        infos.push_back(matrix("blk.0.w" + std::to_string(i), values[i], 32));
+    for (const TensorInfo& t : infos) tensors[t.name] = TensorSource{&t, Storage::transposed};
+    PackingBackend backend(false);
+    Backend* const list[] = {&backend};
+    WeightStore store(tensors, Placement{}, list);
+    for (const TensorInfo& t : infos) REQUIRE(store.get(t.name, WeightUse::matmul));
+    REQUIRE(store.place(false));
+    for (size_t i = 0; i < infos.size(); ++i) {
+        const auto t = store.get(infos[i].name, WeightUse::matmul);
+        CHECK(*t->row<float>(0) == values[i][0]);
+    }
+}
