@@ -453,14 +453,14 @@ struct TileAttention {
         auto* const before = reinterpret_cast<int*>(most_of);
         int* const counter = a.counters + index * a.p.n_kv_heads + kv_head;
         const int blocks = reach.splits() < a.walkers ? reach.splits() : a.walkers;
-        fence();
         sync_block();
         if (thread_index() == 0) {
+            fence();  // also for what the other threads have written before the barrier
             *before = atomic_add(counter, 1);
+            fence();
             if (*before == blocks - 1) *counter = 0;
         }
         sync_block();
-        fence();
         return *before == blocks - 1;
     }
     __device__ void run() {

@@ -1,5 +1,5 @@
 // Fibers, one stack per thread of a block, kept for the next launch.
-// The sanitizer is told of every switch, so that it finds errors inside kernels.
+// The sanitizers are told of every switch, so that they find errors and races inside kernels.
 #include "ggml/cuda/emulation/block.h"
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ggml/cuda/emulation/races.h"
 #include "ggml/cuda/emulation/stack_switch.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -53,6 +54,7 @@ namespace nibble::cuda::emulation {
 namespace {
 
 constexpr size_t stack_bytes = size_t{256} << 10;
+constexpr int max_warps = 32;
 
 enum class State : uint8_t { ready, at_warp, at_block, ended };
 
@@ -66,22 +68,45 @@ struct Fiber {
     std::unique_ptr<std::byte[]> stack;
     State state = State::ready;
     void* fake_stack = nullptr;
+    Strand strand;
     std::vector<Copy> open;                // since the last commit
     std::deque<std::vector<Copy>> groups;  // committed, oldest first
+    // Two of each kind of rendezvous take turns, so that a fast thread is not at the next while a slow one
+    // still leaves the last.
+    uint8_t exchange = 0, warp_barrier = 0, block_barrier = 0;
+    bool fenced = false;
+    void* counter = nullptr;  // added to since the last fence
+};
+
+// Where strands are brought into an order; only addresses count.
+struct Barrier {
+    char of_turn[2];
+};
+
+// The threads that run one block after another, as a multiprocessor would.
+struct Team {
+    std::vector<std::unique_ptr<Fiber>> fibers;
+    std::unique_ptr<std::byte[]> shared;
+    Barrier block_barrier, warp_barrier[max_warps];
+    Barrier block_end;
+    int block = 0;  // 0 and 1 in turn
 };
 
 // One per host thread that emulates.
 struct Machine {
     Place place;
-    std::vector<std::unique_ptr<Fiber>> fibers;
-    std::vector<Slot> slots[2];  // exchanges alternate, so that a fast lane does not overwrite
-    std::vector<uint8_t> turn;   // of each thread
+    // Blocks are in no order; with two teams that take turns, races between neighbours are found as well.
+    Team teams[watching_races ? 2 : 1];
+    Team* team = teams;
+    std::vector<Slot> slots[2];
     StackSwitch scheduler;
     void* scheduler_fake = nullptr;
     const void* scheduler_stack = nullptr;
     size_t scheduler_size = 0;
+    void* scheduler_strand = nullptr;
     const std::function<void()>* kernel = nullptr;
     bool backwards = false;
+    char launched;
 };
 
 Machine& machine() {
@@ -89,10 +114,8 @@ Machine& machine() {
     return m;
 }
 
-Fiber& running() {
-    Machine& m = machine();
-    return *m.fibers[static_cast<size_t>(m.place.thread)];
-}
+Fiber& fiber(int thread) { return *machine().team->fibers[static_cast<size_t>(thread)]; }
+Fiber& running() { return fiber(machine().place.thread); }
 
 void before_switch([[maybe_unused]] void** fake, [[maybe_unused]] const void* stack,
                    [[maybe_unused]] size_t size) {
@@ -112,31 +135,55 @@ void to_scheduler(State state) {
     Machine& m = machine();
     Fiber& f = running();
     f.state = state;
-    before_switch(state == State::ended ? nullptr : &f.fake_stack, m.scheduler_stack, m.scheduler_size);
+    before_switch(&f.fake_stack, m.scheduler_stack, m.scheduler_size);
+    Strand::enter(m.scheduler_strand);
     StackSwitch::change(f.context, m.scheduler);
     after_switch(f.fake_stack, &m.scheduler_stack, &m.scheduler_size);
 }
 
+// Waits with others, and brings an order into what all have done before and what they do then.
+void meet(Barrier& barrier, uint8_t& turn, State state) {
+    char* const at = &barrier.of_turn[turn ^= 1];
+    release(at);
+    to_scheduler(state);
+    acquire(at);
+}
+
+// One thread of block after block.
 void fiber_main() {
     Machine& m = machine();
     after_switch(nullptr, &m.scheduler_stack, &m.scheduler_size);
-    (*m.kernel)();
-    Fiber& f = running();
-    if (!f.open.empty() || !f.groups.empty()) fail("a thread ended with copies under way");
-    to_scheduler(State::ended);
+    for (;;) {
+        acquire(&m.launched);
+        acquire(&m.team->block_end.of_turn[m.team->block ^ 1]);
+        (*m.kernel)();
+        const Fiber& f = running();
+        if (!f.open.empty() || !f.groups.empty()) fail("a thread ended with copies under way");
+        release(&m.team->block_end.of_turn[m.team->block]);
+        to_scheduler(State::ended);
+    }
+}
+
+std::unique_ptr<Fiber> new_fiber() {
+    auto f = std::make_unique<Fiber>();
+    f->stack = std::make_unique<std::byte[]>(stack_bytes);
+    f->context.begin(f->stack.get(), stack_bytes, fiber_main);
+    return f;
 }
 
 void prepare(Fiber& f) {
-    if (!f.stack) f.stack = std::make_unique<std::byte[]>(stack_bytes);
-    f.context.begin(f.stack.get(), stack_bytes, fiber_main);
     f.state = State::ready;
+    f.exchange = f.warp_barrier = f.block_barrier = 0;
+    f.fenced = false;
+    f.counter = nullptr;
 }
 
 void resume(int thread) {
     Machine& m = machine();
     m.place.thread = thread;
-    Fiber& f = *m.fibers[static_cast<size_t>(thread)];
+    Fiber& f = running();
     before_switch(&m.scheduler_fake, f.stack.get(), stack_bytes);
+    f.strand.enter();
     StackSwitch::change(m.scheduler, f.context);
     after_switch(m.scheduler_fake, nullptr, nullptr);
 }
@@ -144,7 +191,7 @@ void resume(int thread) {
 // Runs a warp until its lanes wait for the block or have ended.
 void run_warp(int first) {
     Machine& m = machine();
-    const auto state = [&](int i) -> State& { return m.fibers[static_cast<size_t>(first + i)]->state; };
+    const auto state = [&](int i) -> State& { return fiber(first + i).state; };
     for (;;) {
         for (int i = 0; i < 32; ++i) {
             const int l = m.backwards ? 31 - i : i;
@@ -167,12 +214,12 @@ void run_block() {
         for (int i = 0; i < warps; ++i) run_warp(32 * (backwards ? warps - 1 - i : i));
         int waiting = 0, ended = 0;
         for (int i = 0; i < threads; ++i) {
-            waiting += m.fibers[static_cast<size_t>(i)]->state == State::at_block;
-            ended += m.fibers[static_cast<size_t>(i)]->state == State::ended;
+            waiting += fiber(i).state == State::at_block;
+            ended += fiber(i).state == State::ended;
         }
         if (ended == threads) return;
         if (waiting != threads) fail("a barrier is not reached by all threads of the block");
-        for (int i = 0; i < threads; ++i) m.fibers[static_cast<size_t>(i)]->state = State::ready;
+        for (int i = 0; i < threads; ++i) fiber(i).state = State::ready;
     }
 }
 
@@ -180,21 +227,43 @@ void run_block() {
 
 const Place& current() { return machine().place; }
 
-Slot* exchange(const void* mine, size_t bytes) {
+const Slot* exchange(const Slot& mine) {
     Machine& m = machine();
     const auto thread = static_cast<size_t>(m.place.thread);
-    auto& slots = m.slots[m.turn[thread] ^= 1];
-    std::memcpy(slots[thread].bytes, mine, bytes);
-    wait_for_warp();
+    auto& slots = m.slots[running().exchange ^= 1];
+    slots[thread] = mine;
+    to_scheduler(State::at_warp);  // which brings no order into what lanes have written elsewhere
     return slots.data() + thread / 32 * 32;
 }
 
-void wait_for_warp() { to_scheduler(State::at_warp); }
-void wait_for_block() { to_scheduler(State::at_block); }
+void wait_for_warp() {
+    Fiber& f = running();
+    meet(machine().team->warp_barrier[machine().place.thread / 32], f.warp_barrier, State::at_warp);
+}
+void wait_for_block() {
+    Fiber& f = running();
+    meet(machine().team->block_barrier, f.block_barrier, State::at_block);
+}
+
+int atomic_add(int* p, int v) {
+    Fiber& f = running();
+    if (f.fenced) release(p);
+    f.counter = p;
+    const int old = *p;
+    *p += v;
+    return old;
+}
+
+void fence() {
+    Fiber& f = running();
+    f.fenced = true;
+    if (f.counter) acquire(f.counter);
+}
 
 void queue_copy(void* shared, const void* global) {
     if (reinterpret_cast<uintptr_t>(shared) % 16 || reinterpret_cast<uintptr_t>(global) % 16)
         fail("an asynchronous copy is not aligned to 16 bytes");
+    note_write16(shared);  // from now on at any time
     running().open.push_back({shared, global});
 }
 
@@ -207,6 +276,8 @@ void finish_copies(int under_way) {
     Fiber& f = running();
     for (; f.groups.size() > static_cast<size_t>(under_way); f.groups.pop_front())
         for (const Copy& c : f.groups.front()) {
+            if (c.from) note_read16(c.from);
+            note_write16(c.to);
             if (c.from)
                 std::memcpy(c.to, c.from, 16);
             else
@@ -224,24 +295,35 @@ void fail(const char* what) {
 void run_grid(const Dims& dims, const std::function<void()>& kernel) {
     Machine& m = machine();
     m.place.dims = &dims;
-    if (dims.threads % 32 != 0 || dims.threads <= 0 || dims.threads > 1024)
+    if (dims.threads % 32 != 0 || dims.threads <= 0 || dims.threads > 32 * max_warps)
         fail("a block has a multiple of 32 threads, at most 1024");
     const auto threads = static_cast<size_t>(dims.threads);
-    while (m.fibers.size() < threads) m.fibers.push_back(std::make_unique<Fiber>());
+    for (Team& t : m.teams) {
+        while (t.fibers.size() < threads) t.fibers.push_back(new_fiber());
+        // Of its own, so that the sanitizer sees a step beyond.
+        t.shared.reset(new std::byte[dims.shared]);
+    }
     for (auto& s : m.slots) s.resize(std::max(s.size(), threads));
-    m.turn.resize(std::max(m.turn.size(), threads));
     m.kernel = &kernel;
+    m.scheduler_strand = Strand::current();
+    release(&m.launched);
     for (m.place.z = 0; m.place.z < dims.z; ++m.place.z)
         for (m.place.y = 0; m.place.y < dims.y; ++m.place.y)
             for (m.place.x = 0; m.place.x < dims.x; ++m.place.x) {
-                // Of its own, so that the sanitizer sees a step beyond; bytes that make NaNs of any type.
-                const std::unique_ptr<std::byte[]> shared(new std::byte[dims.shared]);
-                if (dims.shared) std::memset(shared.get(), 0xff, dims.shared);
-                m.place.shared = shared.get();
-                std::fill(m.turn.begin(), m.turn.end(), uint8_t{0});
-                for (size_t i = 0; i < threads; ++i) prepare(*m.fibers[i]);
+                m.team = m.team == m.teams ? std::end(m.teams) - 1 : m.teams;
+                m.team->block ^= 1;
+                m.place.shared = m.team->shared.get();
+                if (dims.shared) {
+                    const Unwatched filling;
+                    std::memset(m.place.shared, 0xff, dims.shared);  // NaNs of any type
+                }
+                for (size_t i = 0; i < threads; ++i) prepare(*m.team->fibers[i]);
                 run_block();
             }
+    for (Team& t : m.teams) {
+        for (char& end : t.block_end.of_turn) acquire(&end);
+        t.shared.reset();
+    }
 }
 
 }  // namespace nibble::cuda::emulation

@@ -1,5 +1,6 @@
 // The threads of an emulated block: fibers that run in turn until they wait for their warp or their block.
-// The order in which they run changes from wait to wait, so that a missing barrier shows.
+// The order in which they run changes from wait to wait, so that a missing barrier may show; built with
+// ThreadSanitizer, races do, between threads and between neighbouring blocks.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +25,14 @@ struct Slot {
     alignas(8) std::byte bytes[32];
 };
 
-// Hands over at most 32 bytes, waits for the warp and returns what its 32 lanes handed over; valid until the
-// lane's next exchange.
-Slot* exchange(const void* mine, size_t bytes);
+// Waits for the warp and returns what its 32 lanes handed over; valid until the lane's next exchange. Brings
+// no order into what they write elsewhere.
+const Slot* exchange(const Slot& mine);
 void wait_for_warp();
 void wait_for_block();
+
+int atomic_add(int* p, int v);
+void fence();
 
 // Copies of 16 bytes (zeros from a null pointer) in groups; done when fewer than `under_way` newer groups
 // are.

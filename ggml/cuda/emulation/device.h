@@ -30,12 +30,30 @@ inline std::byte* shared_memory() { return emulation::current().shared; }
 inline void sync_block() { emulation::wait_for_block(); }
 inline void sync_warp() { emulation::wait_for_warp(); }
 
+namespace emulation {
+// What each lane of the warp hands over; valid until the lane's next exchange.
+template <class T>
+struct Handed {
+    const Slot* slots;
+    T operator[](int l) const {
+        T v;
+        std::memcpy(&v, slots[l].bytes, sizeof v);
+        return v;
+    }
+};
+template <class T>
+Handed<T> hand_over(const T& mine) {
+    static_assert(sizeof mine <= sizeof(Slot));
+    Slot s{};
+    std::memcpy(s.bytes, &mine, sizeof mine);
+    return {exchange(s)};
+}
+}  // namespace emulation
+
 template <class T>
 T shuffle(T v, int from) {
     static_assert(sizeof(T) == 4);
-    emulation::Slot* const slots = emulation::exchange(&v, sizeof v);
-    std::memcpy(&v, slots[from % 32].bytes, sizeof v);
-    return v;
+    return emulation::hand_over(v)[from % 32];
 }
 template <class T>
 T shuffle_xor(T v, int mask) {
@@ -67,21 +85,18 @@ void copy_wait() {
 
 namespace emulation {
 // The rows that the lanes name, after all have named theirs.
-inline void matrix_rows(const std::byte* (&rows)[32], const void* mine) {
+inline Handed<const std::byte*> matrix_rows(const void* mine) {
     if (reinterpret_cast<uintptr_t>(mine) % 16 != 0) fail("a row of a matrix is not aligned to 16 bytes");
-    const Slot* const slots = exchange(&mine, sizeof mine);
-    for (int l = 0; l < 32; ++l) std::memcpy(&rows[l], slots[l].bytes, sizeof mine);
+    return hand_over(static_cast<const std::byte*>(mine));
 }
 }  // namespace emulation
 
 inline void load_matrix4(uint32_t (&r)[4], const void* p) {
-    const std::byte* rows[32];
-    emulation::matrix_rows(rows, p);
+    const auto rows = emulation::matrix_rows(p);
     for (int i = 0; i < 4; ++i) std::memcpy(&r[i], rows[8 * i + lane() / 4] + lane() % 4 * 4, 4);
 }
 inline void load_matrix4_transposed(uint32_t (&r)[4], const void* p) {
-    const std::byte* rows[32];
-    emulation::matrix_rows(rows, p);
+    const auto rows = emulation::matrix_rows(p);
     for (int i = 0; i < 4; ++i) {
         uint16_t v[2];
         for (int j = 0; j < 2; ++j) std::memcpy(&v[j], rows[8 * i + lane() % 4 * 2 + j] + lane() / 4 * 2, 2);
@@ -89,12 +104,8 @@ inline void load_matrix4_transposed(uint32_t (&r)[4], const void* p) {
     }
 }
 
-inline int atomic_add(int* p, int v) {
-    const int old = *p;
-    *p += v;
-    return old;
-}
-inline void fence() {}
+inline int atomic_add(int* p, int v) { return emulation::atomic_add(p, v); }
+inline void fence() { emulation::fence(); }
 
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
 inline uint32_t float_bits(float x) { return std::bit_cast<uint32_t>(x); }
@@ -152,18 +163,13 @@ void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Low low,
     MmaOperands mine;
     std::memcpy(mine.a, a, sizeof mine.a);
     std::memcpy(mine.b, b, sizeof mine.b);
-    const Slot* const slots = exchange(&mine, sizeof mine);
-    const auto operands = [&](int l) {
-        MmaOperands o;
-        std::memcpy(&o, slots[l].bytes, sizeof o);
-        return o;
-    };
+    const auto operands = hand_over(mine);
     const int g = lane() / 4, t = lane() % 4;
     for (int half = 0; half < 2; ++half)
         for (int quarter = 0; quarter < 4; ++quarter) {
-            const MmaOperands row = operands(4 * g + quarter);
+            const MmaOperands row = operands[4 * g + quarter];
             for (int column = 0; column < 2; ++column) {
-                const MmaOperands col = operands(4 * (2 * t + column) + quarter);
+                const MmaOperands col = operands[4 * (2 * t + column) + quarter];
                 for (int i = 0; i < 2; ++i) {
                     const uint32_t wa = row.a[half + 2 * i], wb = col.b[i];
                     d[2 * half + column] += low(wa) * low(wb);
