@@ -20,7 +20,11 @@
 //                                     (row lane / 4, columns 2 (lane % 4) and the next);
 //   load_matrix4_transposed(r, p)     of the transposed matrices
 //   atomic_add(int*, int)             returns the old value
-//   fence()                           makes the thread's writes visible to the device before what follows
+//   fence()                           makes the thread's writes visible to the device before what follows,
+//   and
+//                                     those of others to it; empties the multiprocessor's L1 cache
+//   atomic_add_release(int*, int)     the same as atomic_add, after the thread's writes, and those that a
+//                                     barrier put before it, are visible; empties no cache
 //   float_bits bits_float             the pattern of an f32
 //   fused(a, b, c)                    a b + c, rounded once; nothing else is contracted to that
 //   half_to_float bf16_to_float float_to_half float_to_bf16   round to nearest even; 16-bit patterns

@@ -90,6 +90,11 @@ __device__ inline void load_matrix4_transposed(uint32_t (&r)[4], const void* p) 
 }
 
 __device__ inline int atomic_add(int* p, int v) { return atomicAdd(p, v); }
+__device__ inline int atomic_add_release(int* p, int v) {
+    int old;
+    asm volatile("atom.add.release.gpu.global.s32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+    return old;
+}
 __device__ inline void fence() { __threadfence(); }
 
 __device__ inline float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }

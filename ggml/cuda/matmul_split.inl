@@ -65,12 +65,14 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n))
             partial[(block_y() * n + i) * 32 + lane()] = w;
         }
         int* const done = range.done + (block - range.first);
-        fence();
         sync_warp();
         int before = 0;
-        if (lane() == 0) before = atomic_add(done, 1);
+        if (lane() == 0) {
+            before = atomic_add_release(done, 1);
+            if (before == runs - 1) fence();  // not for every run: it would empty the cache that x is in
+        }
         if (shuffle(before, 0) == runs - 1) {
-            fence();
+            sync_warp();
             finish_split<f, n>(a, now, partial);
             if (lane() == 0) *done = 0;
         }

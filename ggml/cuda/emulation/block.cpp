@@ -245,6 +245,11 @@ void wait_for_block() {
     meet(machine().team->block_barrier, f.block_barrier, State::at_block);
 }
 
+int atomic_add_release(int* p, int v) {
+    release(p);
+    return atomic_add(p, v);
+}
+
 int atomic_add(int* p, int v) {
     Fiber& f = running();
     if (f.fenced) release(p);
