@@ -92,7 +92,8 @@ TEST_CASE("run --json: text, ids, end, timings, parameters, log-probabilities") 
     // The printed seed repeats a random text.
     const json random = json::parse(nibble_cli({"run", "-p", "Hi", "-n", "20", "--json", "-q"}).out);
     const std::string seed = cat(random["parameters"]["seed"].get<uint64_t>());
-    CHECK(nibble_cli({"run", "-p", "Hi", "-n", "20", "-q", "--seed", seed}).out == random["text"]);
+    CHECK(nibble_cli({"run", "-p", "Hi", "-n", "20", "-q", "--seed", seed}).out ==
+          random["text"].get<std::string>());
 }
 
 TEST_CASE("run --jsonl: a line per event, adding up to the text") {
@@ -102,7 +103,7 @@ TEST_CASE("run --jsonl: a line per event, adding up to the text") {
     CHECK(events.back()["event"] == "end");
     std::string text;
     for (size_t i = 1; i + 1 < events.size(); ++i) text += events[i]["text"];
-    CHECK(text == events.back()["text"]);
+    CHECK(text == events.back()["text"].get<std::string>());
     check_refused(run({"-p", "x", "--json", "--jsonl"}), 2, "--json");
 }
 
