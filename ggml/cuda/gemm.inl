@@ -1,14 +1,19 @@
-// The product for many rows of x: a block makes 128 x 128 of the result, its warps 64 x 32 each. Tiles of the
-// weights and of x come through shared memory, three stages deep; every sum is formed as in BlockProduct.
+// The product for many rows of x: a block makes 128 x 128 of the result, its warps 32 x 64 each (64 x 32 with
+// minima). Tiles of the weights and of x come through shared memory, three stages deep; every sum is formed
+// as in BlockProduct.
 //
 // Per 64 columns of the weights a block does 1 MFLOP and reads 16 KiB of x and 4.6 KiB of 4-bit weights
-// (mostly from the L2 cache), so the tensor cores are the limit: per step of 16 columns a warp issues 16 mma
-// instructions, 36 to make fragments of 4-bit codes and 20 to apply scales.
+// (mostly from the L2 cache), so the tensor cores would be the limit if it were not for the instructions
+// around them: the fewer warps make fragments of the same codes, the fewer there are.
 
 template <TileFormat f>
 struct GemmShape {
     static constexpr int row_blocks = 8, columns = 128, stages = 3;
-    static constexpr int rows_per_warp = 4, columns_per_warp = 4;  // in blocks of 16, in groups of 8
+    // Of a warp, in blocks of 16 and groups of 8. Sums of x for minima leave no registers for wider ones.
+    static constexpr int warp_rows = f.min ? 4 : 2, warp_columns = 16 / warp_rows;
+    static constexpr int warps_across = columns / (8 * warp_columns);
+    static __device__ int first_row() { return warp_index() / warps_across * warp_rows; }
+    static __device__ int first_column() { return warp_index() % warps_across * 8 * warp_columns; }
     static constexpr int weight_bytes = row_blocks * f.tile_bytes();
     static constexpr int x_bytes = columns * Activations<8>::value_bytes;
     static constexpr int sum_bytes = f.min ? 4 * columns * 4 : 0;
@@ -23,40 +28,66 @@ struct GemmPlace {
     int64_t column;           // first
 };
 
-// Asks for the tile `index` of the block's weights and columns.
+// A thread's copies of each stage: from where they were in the last, one tile on.
 template <TileFormat f>
-__device__ void request_stage(const GemmPlace& at, int64_t k, int64_t rows, const Activations<8>& x,
-                              int64_t index, std::byte* stage) {
+struct StageCopies {
     using S = GemmShape<f>;
     using A = Activations<8>;
-    constexpr int pieces = f.tile_bytes() / 16;
-    for (int i = thread_index(); i < S::row_blocks * pieces; i += block_threads()) {
-        const int block = i / pieces;
-        const bool on = block < at.blocks;
-        const std::byte* const from =
-            at.weight + (on ? block : 0) * f.block_bytes(k) + index * f.tile_bytes();
-        copy_async16(stage + i * 16, from + i % pieces * 16, on);
+    static constexpr int threads = 256, pieces = f.tile_bytes() / 16, weight_pieces = S::row_blocks * pieces;
+    static constexpr int weight_turns = (weight_pieces + threads - 1) / threads;
+    static constexpr int x_turns = S::x_bytes / 16 / threads;
+
+    const std::byte* weight[weight_turns];
+    const std::byte* x;
+    int64_t x_step;
+    const float* sums;
+    uint32_t on = 0;  // what is there, by bit: weights, x, sums; the rest becomes zeros
+
+    __device__ StageCopies(const GemmPlace& at, int64_t k, int64_t rows, const Activations<8>& prepared) {
+        const int thread = thread_index();
+#pragma unroll
+        for (int n = 0; n < weight_turns; ++n) {
+            const int i = thread + n * threads, block = i / pieces;
+            const bool there = block < at.blocks;
+            weight[n] = at.weight + (there ? block : 0) * f.block_bytes(k) + i % pieces * 16;
+            on |= static_cast<uint32_t>(there) << n;
+        }
+        // Groups of eight columns one after the other, each as it is.
+        constexpr int group_pieces = A::tile_bytes / 16, groups = threads / group_pieces;
+        const int64_t first = at.column / 8, group = first + thread / group_pieces;
+        x = prepared.values + group * prepared.tiles * A::tile_bytes + thread % group_pieces * 16;
+        x_step = groups * prepared.tiles * A::tile_bytes;
+#pragma unroll
+        for (int n = 0; n < x_turns; ++n) {
+            const bool there = 8 * (group + n * groups) + thread % (A::half_bytes / 16) / 4 < rows;
+            on |= static_cast<uint32_t>(there) << (weight_turns + n);
+        }
+        const bool there = at.column + thread < rows;
+        sums =
+            prepared.sums + (there ? first + thread / 8 : 0) * prepared.tiles * A::tile_sums + thread % 8 * 4;
+        on |= static_cast<uint32_t>(there) << (weight_turns + x_turns);
     }
-    // Groups of eight columns one after the other, each as it is; columns that are not there become zeros.
-    stage += S::weight_bytes;
-    const int64_t first = at.column / 8;
-    for (int i = thread_index(); i < S::x_bytes / 16; i += block_threads()) {
-        constexpr int group_pieces = A::tile_bytes / 16;
-        const int64_t group = first + i / group_pieces;
-        const bool on = 8 * group + i % (A::half_bytes / 16) / 4 < rows;
-        const std::byte* const from =
-            x.values + ((on ? group : 0) * x.tiles + index) * A::tile_bytes + i % group_pieces * 16;
-        copy_async16(stage + i * 16, from, on);
-    }
-    if constexpr (f.min) {
-        stage += S::x_bytes;
-        for (int i = thread_index(); i < S::sum_bytes / 16; i += block_threads()) {
-            const bool on = at.column + i < rows;
-            const float* const from = x.sums + ((on ? first + i / 8 : 0) * x.tiles + index) * A::tile_sums;
-            copy_async16(stage + i * 16, from + i % 8 * 4, on);
+
+    __device__ void request(std::byte* stage) {
+        std::byte* const to = stage + thread_index() * 16;
+#pragma unroll
+        for (int n = 0; n < weight_turns; ++n) {
+            if (thread_index() + n * threads < weight_pieces)
+                copy_async16(to + n * threads * 16, weight[n], on >> n & 1);
+            weight[n] += f.tile_bytes();
+        }
+#pragma unroll
+        for (int n = 0; n < x_turns; ++n)
+            copy_async16(to + S::weight_bytes + n * threads * 16, x + n * x_step,
+                         on >> (weight_turns + n) & 1);
+        x += A::tile_bytes;
+        if constexpr (f.min) {
+            if (thread_index() < S::sum_bytes / 16)
+                copy_async16(to + S::weight_bytes + S::x_bytes, sums, on >> (weight_turns + x_turns) & 1);
+            sums += A::tile_sums;
         }
     }
-}
+};
 
 template <TileFormat f>
 __device__ void shared_tile(const std::byte* at, const std::byte* supers, LaneTile<f>& out) {
@@ -71,50 +102,54 @@ __device__ void shared_tile(const std::byte* at, const std::byte* supers, LaneTi
     load_words<f.lane_super()>(supers + g * f.lane_super(), out.super);
 }
 
-// One warp's share of a stage.
-template <TileFormat f>
-__device__ void multiply_stage(const std::byte* stage, const std::byte* const (&supers)[4],
-                               const uint32_t* table, Sums<4> (&sums)[4]) {
+// One warp's share of a stage, a half of the columns at a time where groups allow it.
+template <TileFormat f, int n_rows, int n>
+__device__ void multiply_stage(const std::byte* stage, const std::byte* const (&supers)[n_rows],
+                               const uint32_t* table, Sums<n> (&sums)[n_rows]) {
     using S = GemmShape<f>;
-    constexpr int group_steps = f.real() ? 1 : f.group / 16;
-    const int block = warp_index() / 4 * S::rows_per_warp,
-              column = warp_index() % 4 * 8 * S::columns_per_warp;
     using A = Activations<8>;
-    const std::byte* const x = stage + S::weight_bytes + column * A::value_bytes + lane() * 16;
-    const auto* const step_sums =
-        reinterpret_cast<const Words4*>(stage + S::weight_bytes + S::x_bytes) + column + lane() % 4 * 2;
-    Words4 b[2][4];
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-            b[half][j] = *reinterpret_cast<const Words4*>(x + j * A::tile_bytes + half * A::half_bytes);
-    GroupTotals<f, 4> totals;
+    constexpr int group_steps = f.real() ? 1 : f.group / 16, halves = group_steps > 2 || f.min ? 2 : 1;
+    const std::byte* const x = stage + S::weight_bytes + S::first_column() * A::value_bytes + lane() * 16;
+    GroupTotals<f, n> totals;
     if constexpr (f.min) {
+        const auto* const step_sums = reinterpret_cast<const Words4*>(stage + S::weight_bytes + S::x_bytes) +
+                                      S::first_column() + lane() % 4 * 2;
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
+        for (int j = 0; j < n; ++j)
 #pragma unroll
             for (int c = 0; c < 2; ++c) totals.set(j, c, step_sums[8 * j + c]);
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        LaneTile<f> tile;
-        shared_tile(stage + (block + i) * f.tile_bytes(), supers[i], tile);
+    for (int first_half = 0; first_half < 2; first_half += halves) {
+        Words4 b[halves][n];
 #pragma unroll
-        for (int first = 0; first < 4; first += group_steps) {
-            Sums<4> part{};
-            Sums<4>& to = f.real() ? sums[i] : part;
+        for (int half = 0; half < halves; ++half)
 #pragma unroll
-            for (int s = first; s < first + group_steps; ++s) {
-                uint32_t a[4];
-                fragment(tile, s, table, a);
+            for (int j = 0; j < n; ++j)
+                b[half][j] = *reinterpret_cast<const Words4*>(x + j * A::tile_bytes +
+                                                              (first_half + half) * A::half_bytes);
 #pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    const uint32_t values[2] = {b[s / 2][j].w[s % 2 * 2], b[s / 2][j].w[s % 2 * 2 + 1]};
-                    mma_f16(to.d[j], a, values);
+        for (int i = 0; i < n_rows; ++i) {
+            LaneTile<f> tile;
+            shared_tile(stage + (S::first_row() + i) * f.tile_bytes(), supers[i], tile);
+#pragma unroll
+            for (int first = 2 * first_half; first < 2 * (first_half + halves); first += group_steps) {
+                Sums<n> part{};
+                Sums<n>& to = f.real() ? sums[i] : part;
+#pragma unroll
+                for (int s = first; s < first + group_steps; ++s) {
+                    uint32_t a[4];
+                    fragment(tile, s, table, a);
+#pragma unroll
+                    for (int j = 0; j < n; ++j) {
+                        const uint32_t* const values = b[s / 2 - first_half][j].w + s % 2 * 2;
+                        const uint32_t pair[2] = {values[0], values[1]};
+                        mma_f16(to.d[j], a, pair);
+                    }
                 }
+                if constexpr (!f.real())
+                    apply_scales<f, n, 8>(tile, first / group_steps, totals, part, sums[i]);
             }
-            if constexpr (!f.real()) apply_scales<f, 4, 8>(tile, first / group_steps, totals, part, sums[i]);
         }
     }
 }
@@ -133,35 +168,41 @@ __global__ void __launch_bounds__(256) gemm_kernel(MatmulArgs a) {
     };
     while (which + 1 < a.segments && first >= padded(which)) first -= padded(which++);
     const Segment& s = a.segment[which];
-    const int64_t k = a.x.cols, rows = a.x.rows, tiles = TileFormat::tiles(k), run = run_tiles(tiles);
+    const int64_t k = a.x.cols, rows = a.x.rows;
+    const auto tiles = static_cast<int>(TileFormat::tiles(k)), run = static_cast<int>(run_tiles(tiles));
     const GemmPlace at{s.data + first * f.block_bytes(k), s.blocks - first, block_x() * S::columns};
     if constexpr (f.table) table = fill_table(a.table);
 
-    const int mine = warp_index() / 4 * S::rows_per_warp;
-    const std::byte* supers[4];
-    for (int i = 0; i < 4; ++i)
+    constexpr int n_rows = S::warp_rows, n = S::warp_columns;
+    const int mine = S::first_row();
+    const std::byte* supers[n_rows];
+    for (int i = 0; i < n_rows; ++i)
         supers[i] = at.weight + (mine + i < at.blocks ? mine + i : 0) * f.block_bytes(k) + f.supers_at(k);
 
-    Sums<4> sums[4] = {}, total[4] = {};
+    Sums<n> sums[n_rows] = {}, total[n_rows] = {};
+    StageCopies<f> copies(at, k, rows, a.prepared);
     for (int i = 0; i < S::stages - 1; ++i) {
-        if (i < tiles) request_stage<f>(at, k, rows, a.prepared, i, stages + i * S::stage_bytes);
+        if (i < tiles) copies.request(stages + i * S::stage_bytes);
         copy_commit();
     }
-    for (int64_t t = 0; t < tiles; ++t) {
+    const auto following = [](int stage) { return stage + 1 == S::stages ? 0 : stage + 1; };
+    int current = 0, requested = S::stages - 1, until_sum = run;
+    for (int t = 0; t < tiles; ++t) {
         copy_wait<S::stages - 2>();
         sync_block();
-        const int64_t next = t + S::stages - 1;
-        if (next < tiles)
-            request_stage<f>(at, k, rows, a.prepared, next, stages + next % S::stages * S::stage_bytes);
+        if (t + S::stages - 1 < tiles) copies.request(stages + requested * S::stage_bytes);
         copy_commit();
-        const std::byte* now[4];
-        for (int i = 0; i < 4; ++i) now[i] = supers[i] + t / 4 * 8 * f.lane_super();
-        multiply_stage<f>(stages + t % S::stages * S::stage_bytes, now, table, sums);
-        if ((t + 1) % run != 0 && t + 1 != tiles) continue;
+        requested = following(requested);
+        const std::byte* now[n_rows];
+        for (int i = 0; i < n_rows; ++i) now[i] = supers[i] + t / 4 * 8 * f.lane_super();
+        multiply_stage<f>(stages + current * S::stage_bytes, now, table, sums);
+        current = following(current);
+        if (--until_sum != 0 && t + 1 != tiles) continue;
+        until_sum = run;
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
+        for (int i = 0; i < n_rows; ++i)
 #pragma unroll
-            for (int j = 0; j < 4; ++j)
+            for (int j = 0; j < n; ++j)
 #pragma unroll
                 for (int c = 0; c < 4; ++c) {
                     total[i].d[j][c] += sums[i].d[j][c];
@@ -170,14 +211,14 @@ __global__ void __launch_bounds__(256) gemm_kernel(MatmulArgs a) {
     }
     copy_wait<0>();
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < n_rows; ++i)
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
+        for (int j = 0; j < n; ++j)
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
                 const int in_block = lane() / 4 + c / 2 * 8;
                 const int64_t block = first + mine + i, row = 16 * block + in_block;
-                const int64_t column = at.column + warp_index() % 4 * 32 + 8 * j + lane() % 4 * 2 + c % 2;
+                const int64_t column = at.column + S::first_column() + 8 * j + lane() % 4 * 2 + c % 2;
                 if (row >= s.rows || column >= rows) continue;
                 const float factor = row_factor<f>(s.data + block * f.block_bytes(k), k, in_block);
                 store(a, s, row, column, total[i].d[j][c] * a.prepared.inverse[column] * factor);
