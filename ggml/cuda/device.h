@@ -15,14 +15,12 @@
 //   copy_async16(shared, global, on)  16 bytes, zeros unless `on`; copy_commit() closes a group of copies,
 //                                     copy_wait<n>() waits until at most n groups are under way
 //   load_matrix4(r, p)                four 8 x 8 matrices of 16-bit values from shared memory: lane l names
-//   row
-//                                     l % 8 of matrix l / 8 (16 bytes, aligned); r[i]: of matrix i the values
-//                                     (row lane / 4, columns 2 (lane % 4) and the next);
+//                                     row l % 8 of matrix l / 8 (16 bytes, aligned); r[i]: of matrix i the
+//                                     values (row lane / 4, columns 2 (lane % 4) and the next);
 //   load_matrix4_transposed(r, p)     of the transposed matrices
 //   atomic_add(int*, int)             returns the old value
-//   fence()                           makes the thread's writes visible to the device before what follows,
-//   and
-//                                     those of others to it; empties the multiprocessor's L1 cache
+//   fence()                           orders the thread's writes before it and its reads after it, for the
+//                                     whole device; empties the multiprocessor's L1 cache
 //   atomic_add_release(int*, int)     the same as atomic_add, after the thread's writes, and those that a
 //                                     barrier put before it, are visible; empties no cache
 //   float_bits bits_float             the pattern of an f32
