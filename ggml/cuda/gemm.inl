@@ -108,7 +108,7 @@ __device__ void multiply_stage(const std::byte* stage, const std::byte* const (&
                                const uint32_t* table, Sums<n> (&sums)[n_rows]) {
     using S = GemmShape<f>;
     using A = Activations<8>;
-    constexpr int group_steps = f.real() ? 1 : f.group / 16, halves = group_steps > 2 || f.min ? 2 : 1;
+    constexpr int halves = (!f.real() && f.group > 32) || f.min ? 2 : 1;
     const std::byte* const x = stage + S::weight_bytes + S::first_column() * A::value_bytes + lane() * 16;
     GroupTotals<f, n> totals;
     if constexpr (f.min) {
@@ -132,24 +132,7 @@ __device__ void multiply_stage(const std::byte* stage, const std::byte* const (&
         for (int i = 0; i < n_rows; ++i) {
             LaneTile<f> tile;
             shared_tile(stage + (S::first_row() + i) * f.tile_bytes(), supers[i], tile);
-#pragma unroll
-            for (int first = 2 * first_half; first < 2 * (first_half + halves); first += group_steps) {
-                Sums<n> part{};
-                Sums<n>& to = f.real() ? sums[i] : part;
-#pragma unroll
-                for (int s = first; s < first + group_steps; ++s) {
-                    uint32_t a[4];
-                    fragment(tile, s, table, a);
-#pragma unroll
-                    for (int j = 0; j < n; ++j) {
-                        const uint32_t* const values = b[s / 2 - first_half][j].w + s % 2 * 2;
-                        const uint32_t pair[2] = {values[0], values[1]};
-                        mma_f16(to.d[j], a, pair);
-                    }
-                }
-                if constexpr (!f.real())
-                    apply_scales<f, n, 8>(tile, first / group_steps, totals, part, sums[i]);
-            }
+            multiply_steps<f, n, 8, halves>(tile, first_half, table, b, totals, sums[i]);
         }
     }
 }

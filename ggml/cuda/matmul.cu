@@ -31,6 +31,13 @@ struct RowBlock {
     const std::byte* data;
 };
 
+// Of all weights of a launch.
+__host__ __device__ inline int64_t row_blocks(const MatmulArgs& a) {
+    int64_t blocks = 0;
+    for (int i = 0; i < a.segments; ++i) blocks += a.segment[i].blocks;
+    return blocks;
+}
+
 template <TileFormat f>
 __device__ RowBlock row_block(const MatmulArgs& a, int64_t block) {
     int which = 0;
@@ -39,8 +46,9 @@ __device__ RowBlock row_block(const MatmulArgs& a, int64_t block) {
 }
 
 // Blocks stay and go through the rows of the weights together: a row of x is prepared once by each, and
-// reading never pauses. Block x: every so manieth 16 rows of the weights; block y: 8 n rows of x. With
-// `alone`, x has one row and the block converts it itself, which saves a launch; the bits are the same.
+// reading never pauses. Block x: 16 rows of the weights, and every grid_x()th after them; block y: 8 n rows
+// of x. With `alone`, x has one row and the block converts it itself, which saves a launch; the bits are the
+// same.
 template <uint32_t code, int n, bool alone>
 __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) matmul_kernel(MatmulArgs a) {
     constexpr TileFormat f = format_of(code);
@@ -52,8 +60,7 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) matm
     auto* const sums = reinterpret_cast<float*>(shared);
     shared += 2 * Product::shared_bytes;
 
-    int64_t blocks = 0;
-    for (int i = 0; i < a.segments; ++i) blocks += a.segment[i].blocks;
+    const int64_t blocks = row_blocks(a);
     RowBlock now = row_block<f>(a, block_x());
     Product product(now.data, a.x.cols);
 
@@ -108,12 +115,6 @@ __global__ void f32_matmul_kernel(MatmulArgs a, int64_t stride) {
 constexpr int64_t few = 32;  // rows of x up to which weights are streamed, not multiplied as a matrix
 constexpr size_t largest_alone = size_t{64} << 10;  // bytes of shared memory for an unprepared row
 
-int64_t row_blocks(const MatmulArgs& a) {
-    int64_t blocks = 0;
-    for (int i = 0; i < a.segments; ++i) blocks += a.segment[i].blocks;
-    return blocks;
-}
-
 template <TileFormat f, int n, bool alone>
 void launch_product(const Exec& e, const MatmulArgs& a) {
     using Product = BlockProduct<f, n, alone ? 1 : 8>;
@@ -129,7 +130,7 @@ void launch_product(const Exec& e, const MatmulArgs& a) {
 constexpr size_t largest_partial = size_t{32} << 20;
 
 int64_t split_blocks(int n, int64_t blocks, size_t bytes) {
-    const auto most = static_cast<int64_t>(std::min(bytes, largest_partial) / split_bytes(n));
+    const auto most = static_cast<int64_t>(std::min(bytes, largest_partial) / run_sums_bytes(n));
     return std::min({blocks, most, attention_counters});
 }
 
@@ -163,7 +164,7 @@ void launch_gemm(const Exec& e, const MatmulArgs& a) {
 // One row converts itself in every block, if it fits: beside the sums of two products, each twice, and the
 // table, if the format has one, in what a block of this card has.
 bool converts_itself(const Exec& e, const View& x, Type weight) {
-    const size_t beside = table_bytes(tiles_of(weight)) + 4 * size_t{runs} * 4 * 32 * sizeof(float);
+    const size_t beside = table_bytes(tiles_of(weight)) + 4 * run_sums_bytes(1);
     const size_t bytes = arranged_bytes<1>(1, x.cols);
     return x.rows == 1 && bytes <= largest_alone && bytes + beside <= e.card->shared_per_block;
 }
@@ -254,8 +255,8 @@ bool can_begin_with(const BoundInstr& norm, const BoundInstr& matmul) {
     return !overlap(n.in[0], m.out[0]) && !overlap(n.in[0], n.out[0]) && !overlap(n.in[0], scratch);
 }
 
-// Block x: every so manieth 16 rows of the gate's weight and of the other's, by eight warps each, and what
-// the unit makes of their products with one row.
+// Block x: 16 rows of the gate's weight and of the other's, by eight warps each, and what the unit makes of
+// their products with one row; then every grid_x()th after them.
 template <uint32_t code>
 __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, View out) {
     constexpr TileFormat f = format_of(code);
@@ -329,7 +330,7 @@ size_t matmul_scratch(const Exec&, const OpArgs& a) {
     for (int64_t i = 0; i < a.params->as<MatmulParams>().n_weights; ++i)
         blocks += ceil_div(a.in[2 + static_cast<size_t>(i)].rows, int64_t{16});
     const int n = some <= 8 ? 1 : some <= 16 ? 2 : 4;
-    const auto partial = static_cast<size_t>(split_blocks(n, blocks, largest_partial)) * split_bytes(n);
+    const auto partial = static_cast<size_t>(split_blocks(n, blocks, largest_partial)) * run_sums_bytes(n);
     return std::max(all, arranged_bytes<8>(some, cols) + partial);
 }
 

@@ -72,8 +72,7 @@ struct PlainRow {
 template <class Values, int width>
 __device__ void prepare_column(const Values& x, int k, const Activations<width>& to, int64_t c,
                                float* partial) {
-    constexpr int at_once =
-        4;  // units of four values that a thread has on their way, and keeps if they are all
+    constexpr int at_once = 4;  // units of values that a thread has on their way, and keeps if they are all
     const int units = (k + 63) / 64 * 16, per_round = at_once * block_threads();
     float v[at_once][4];
     const auto read = [&](int first) {
@@ -280,11 +279,35 @@ __device__ void apply_scales(const LaneTile<f>& tile, int group, const GroupTota
     }
 }
 
+// Multiplies the steps of a tile that `x` has: both halves, or one where no group spans both. Every product
+// goes through here, which is why a row's bits do not depend on the kernel.
+template <TileFormat f, int n, int width, int halves>
+__device__ void multiply_steps(const LaneTile<f>& tile, int first_half, const uint32_t* table,
+                               const Words4 (&x)[halves][n], const GroupTotals<f, n>& totals, Sums<n>& sums) {
+    constexpr int group_steps = f.real() ? 2 : f.group / 16;
+    static_assert(group_steps <= 2 * halves);
+#pragma unroll
+    for (int begin = 0; begin < 2 * halves; begin += group_steps) {
+        Sums<n> part{};
+#pragma unroll
+        for (int s = begin; s < begin + group_steps; ++s) {
+            uint32_t a[4];
+            fragment(tile, 2 * first_half + s, table, a);
+#pragma unroll
+            for (int i = 0; i < n; ++i) {
+                const uint32_t b[2] = {x[s / 2][i].w[s % 2 * 2], x[s / 2][i].w[s % 2 * 2 + 1]};
+                mma_f16((f.real() ? sums : part).d[i], a, b);
+            }
+        }
+        if constexpr (!f.real())
+            apply_scales<f, n, width>(tile, (2 * first_half + begin) / group_steps, totals, part, sums);
+    }
+}
+
 template <TileFormat f, int n, int width>
 __device__ void multiply_tile(const LaneTile<f>& tile, int index, const uint32_t* table,
                               const WarpColumns<n>& columns, Sums<n>& sums) {
     using A = Activations<width>;
-    constexpr int group_steps = f.real() ? 4 : f.group / 16;
     Words4 x[2][n];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -302,21 +325,7 @@ __device__ void multiply_tile(const LaneTile<f>& tile, int index, const uint32_t
                     i, c,
                     *reinterpret_cast<const Words4*>(columns.sums[i][c] + int64_t{index} * A::tile_sums));
     }
-#pragma unroll
-    for (int first = 0; first < 4; first += group_steps) {
-        Sums<n> part{};
-#pragma unroll
-        for (int s = first; s < first + group_steps; ++s) {
-            uint32_t a[4];
-            fragment(tile, s, table, a);
-#pragma unroll
-            for (int i = 0; i < n; ++i) {
-                const uint32_t b[2] = {x[s / 2][i].w[s % 2 * 2], x[s / 2][i].w[s % 2 * 2 + 1]};
-                mma_f16((f.real() ? sums : part).d[i], a, b);
-            }
-        }
-        if constexpr (!f.real()) apply_scales<f, n, width>(tile, first / group_steps, totals, part, sums);
-    }
+    multiply_steps<f, n, width, 2>(tile, 0, table, x, totals, sums);
 }
 
 // Values of a byte of two table codes, once for each lane, so that lookups do not collide: the first 32 KiB
@@ -355,12 +364,17 @@ __device__ float row_factor(const std::byte* block, int64_t k, int64_t r) {
 constexpr int runs = 8;
 __host__ __device__ constexpr int64_t run_tiles(int64_t tiles) { return (tiles + runs - 1) / runs; }
 
+// What the runs of a row block and 8 n columns leave before they are added.
+constexpr size_t run_sums_bytes(int n) {
+    return size_t{runs} * static_cast<size_t>(n) * 4 * 32 * sizeof(float);
+}
+
 // The block's product of one row block by 8 n columns, or by one (`width` 1). The result is left in `shared`
 // (runs x n x 4 x 32 floats), to be read with result() after the barrier at the end.
 template <TileFormat f, int n, int width = 8>
 class BlockProduct {
   public:
-    static constexpr size_t shared_bytes = size_t{runs} * n * 4 * 32 * sizeof(float);
+    static constexpr size_t shared_bytes = run_sums_bytes(n);
 
     // Starts reading before the activations are there. `warp`: the number of this one among the product's.
     __device__ BlockProduct(const std::byte* block, int64_t k, int warp = warp_index())

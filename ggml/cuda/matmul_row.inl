@@ -33,10 +33,6 @@ struct NormedRow {
     const float *row, *weight;
     int k;
     float factor;
-    __device__ float value(int i) const {
-        const float y = row[i] * factor;
-        return weight ? y * weight[i] : y;
-    }
     __device__ void four(int i, float (&v)[4]) const {
         float w[4];
         read_four(row, k, i, v);
@@ -54,7 +50,11 @@ __device__ void prepare_row(const View& x, int64_t r, const RowNorm& norm, bool 
     const NormedRow row{in, norm.weight ? norm.weight.row(0) : nullptr, x.cols,
                         norm_factor(in, x.cols, 0, norm.eps, partial)};
     if (keeps && norm.out)
-        for (int i = thread_index(); i < x.cols; i += block_threads()) norm.out.row(r)[i] = row.value(i);
+        for (int i = 4 * thread_index(); i < x.cols; i += 4 * block_threads()) {
+            float v[4];
+            row.four(i, v);
+            for (int j = 0; j < 4 && i + j < x.cols; ++j) norm.out.row(r)[i + j] = v[j];
+        }
     prepare_column(row, x.cols, to, c, partial);
 }
 

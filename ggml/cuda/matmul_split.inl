@@ -12,8 +12,6 @@ struct SplitRange {
     int* done;  // zeros between launches
 };
 
-constexpr size_t split_bytes(int n) { return size_t{runs} * static_cast<size_t>(n) * 32 * sizeof(Words4); }
-
 // Adds the runs of a row block and stores its results; the whole warp.
 template <TileFormat f, int n>
 __device__ void finish_split(const MatmulArgs& a, const RowBlock& block, const Words4* partial) {
@@ -36,7 +34,8 @@ __device__ void finish_split(const MatmulArgs& a, const RowBlock& block, const W
     }
 }
 
-// Block y: a run; x and the warp: every so manieth 16 rows of the weights.
+// Block y: a run; x and the warp: 16 rows of the weights, and those
+// that are as many further as there are such warps.
 template <uint32_t code, int n>
 __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n))
     split_kernel(MatmulArgs a, SplitRange range) {
