@@ -278,9 +278,7 @@ Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) cons
 }
 
 void CudaBackend::launch_one(const BoundInstr& b) {
-    stream_.at(b.instr->label);
     implementation(op_of(*b.instr->op)).run({&stream_, &card_, counters_.get()}, b.args(), b.scratch);
-    stream_.at({});
 }
 
 Result<void> CudaBackend::launch_all(std::span<BoundInstr> instrs) {
@@ -305,10 +303,7 @@ Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
             const bool plain = t.layout == Layout::rows && (t.type == Type::f32 || t.type == Type::i32);
             std::byte* const from = std::exchange(t.data, nullptr);
             if (!from || !plain) continue;
-            // Columns of something wider end before the last row does, perhaps where memory ends.
-            const size_t bytes =
-                t.rows == 0 ? 0 : static_cast<size_t>((t.rows - 1) * t.stride) + *row_bytes(t.type, t.cols);
-            memory.emplace_back(bytes);
+            memory.emplace_back(extent_bytes(t));
             NIBBLE_TRY(download(memory.back(), from));
             t.data = memory.back().data();
         }
@@ -317,7 +312,9 @@ Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
     NIBBLE_TRY(fetch(copy.in));
     observer.before(copy);
     NIBBLE_TRY(check_weights({&b, 1}));
+    stream_.at(b.instr->label);
     launch_one(b);
+    stream_.at({});
     NIBBLE_TRY(stream_.synchronize());
     copy.out = b.out;
     NIBBLE_TRY(fetch(copy.out));

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ggml/base/cat.h"
 #include "ggml/base/result.h"
 #include "ggml/cuda/dims.h"
 
@@ -57,7 +58,9 @@ class Stream {
     void* handle() const { return handle_; }
     // What is being launched, for messages; until the next call, which may be with nothing.
     void at(std::string_view place) { place_ = place; }
-    void failed(std::string_view what);
+    void failed(std::string_view what) {
+        if (error_.empty()) error_ = place_.empty() ? std::string(what) : cat(place_, ": ", what);
+    }
     // Before a launch: makes the device the calling thread's, and grants the kernel its shared memory.
     bool enter(const void* kernel, size_t shared_bytes);
     // The emulation's way in: runs one launch, or records it.

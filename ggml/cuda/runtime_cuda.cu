@@ -157,10 +157,6 @@ Result<void> Stream::synchronize() {
     return Error{ErrorCode::internal, cat("cuda:", device_), std::exchange(error_, {}), ""};
 }
 
-void Stream::failed(std::string_view what) {
-    if (error_.empty()) error_ = place_.empty() ? std::string(what) : cat(place_, ": ", what);
-}
-
 // A thread that did not create the stream may have another device, or none yet; a launch there would fail.
 // And a kernel gets all that a block can have, once and for all: a smaller grant later would be one too small
 // for launches of it that a graph has recorded.

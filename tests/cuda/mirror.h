@@ -49,10 +49,7 @@ class MirrorBackend final : public Backend {
         for (std::vector<Tensor>* list : {&b.in, &b.out})
             for (Tensor& t : *list) {
                 if (!t.data || placed_.contains(t.data)) continue;
-                // Of columns of something wider, the last row ends before the stride does.
-                const size_t bytes =
-                    t.rows == 0 ? 0
-                                : static_cast<size_t>((t.rows - 1) * t.stride) + *row_bytes(t.type, t.cols);
+                const size_t bytes = extent_bytes(t);
                 const Copy c{t.data, NIBBLE_TRY(inner_->allocate(bytes, "operand"))};
                 NIBBLE_TRY(inner_->upload(c.device.data.get(), {t.data, bytes}));
                 t.data = c.device.data.get();

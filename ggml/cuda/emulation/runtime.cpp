@@ -111,10 +111,6 @@ Result<void> Stream::synchronize() {
     return Error{ErrorCode::internal, cat("cuda:", device_), std::exchange(error_, {}), ""};
 }
 
-void Stream::failed(std::string_view what) {
-    if (error_.empty()) error_ = place_.empty() ? std::string(what) : cat(place_, ": ", what);
-}
-
 void Stream::begin_capture() { recording_->active = true; }
 
 Result<Graph> Stream::end_capture() {
