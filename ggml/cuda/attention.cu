@@ -18,6 +18,7 @@ constexpr int largest_dim = 512;
 // Block x: tiles, as in tile_kernel; y: the kv head; z: four rows of the tile, a warp each.
 template <int dim>
 __global__ void __launch_bounds__(128) join_kernel(AttentionArgs a, int height) {
+    wait_for_previous();
     const int r = block_z() * 4 + warp_index();
     QueryTile tile;
     for (int64_t i = block_x(); find_tile(a, i, height, tile); i += grid_x())

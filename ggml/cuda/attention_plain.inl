@@ -48,6 +48,7 @@ __device__ inline int sequence_of(const AttentionArgs& a, int64_t token) {
 
 // Block x: the token; y: the head.
 __global__ void __launch_bounds__(plain_threads) plain_kernel(AttentionArgs a) {
+    wait_for_previous();
     const AttentionParams& p = a.p;
     auto* const query = reinterpret_cast<float*>(shared_memory());
     float* const value = query + p.head_dim;

@@ -7,6 +7,7 @@ namespace nibble::cuda {
 namespace {
 
 __global__ void read_kernel(const std::byte* data, int64_t pieces, uint32_t* sink) {
+    wait_for_previous();
     uint32_t sum = 0;
     const int64_t stride = grid_x() * block_threads();
     for (int64_t i = block_x() * block_threads() + thread_index(); i < pieces; i += stride) {

@@ -123,7 +123,7 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaOptions& opti
             ErrorCode::unsupported, cat("cuda:", options.device),
             cat(card.name, " has compute capability ", card.major, ".", card.minor, ", 7.5 is needed"),
             "use --device cpu"};
-    cuda::Stream stream = NIBBLE_TRY(cuda::Stream::create(options.device));
+    cuda::Stream stream = NIBBLE_TRY(cuda::Stream::create(options.device, options.overlapped));
     cuda::Stream copies = NIBBLE_TRY(cuda::Stream::create(options.device));
     cuda::SmallCopies small = NIBBLE_TRY(cuda::SmallCopies::create());
     std::unique_ptr<CudaBackend> backend(

@@ -15,10 +15,11 @@
 namespace nibble {
 
 struct CudaOptions {
-    int device = 0;      // as the CUDA runtime counts
-    int threads = 0;     // of the host, that pack weights; 0: one per usable core
-    bool graphs = true;  // false: every launch by itself
-    bool joined = true;  // false: every instruction by itself
+    int device = 0;          // as the CUDA runtime counts
+    int threads = 0;         // of the host, that pack weights; 0: one per usable core
+    bool graphs = true;      // false: every launch by itself
+    bool joined = true;      // false: every instruction by itself
+    bool overlapped = true;  // false: every launch after the end of the one before
 };
 
 // Bytes of plain rows, from the first of the first to the last of the last: columns of something wider end

@@ -8,6 +8,10 @@
 //
 //   thread_index() block_x() block_y() block_z() lane() warp_index() block_threads() grid_x()
 //   shared_memory()                   std::byte*, aligned to 16
+//   wait_for_previous()               every thread of every kernel calls it once. Cards from 9.0 on begin a
+//                                     launch before the last one has ended; what launches leave may be read,
+//                                     and written, from here on. Weights, which none writes, may be read
+//                                     before
 //   sync_block() sync_warp()
 //   shuffle(v, lane) shuffle_xor(v, mask)   of any 4-byte type; warp_sum(x) warp_max(x) over all lanes, in
 //                                     the fixed order of a butterfly

@@ -26,6 +26,13 @@ __device__ inline std::byte* shared_memory() {
     return reinterpret_cast<std::byte*>(nibble_shared);
 }
 
+// Lets the next launch begin too: its blocks come in as those of this one leave room.
+__device__ inline void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 __device__ inline void sync_block() { __syncthreads(); }
 __device__ inline void sync_warp() { __syncwarp(); }
 template <class T>
@@ -173,12 +180,21 @@ template <class... P, class... A>
 void launch(void (*kernel)(P...), const Dims& dims, Stream& stream, A&&... args) {
     if (dims.x == 0 || dims.y == 0 || dims.z == 0) return;
     if (!stream.enter(reinterpret_cast<const void*>(kernel), dims.shared)) return;
-    const dim3 grid(static_cast<unsigned>(dims.x), static_cast<unsigned>(dims.y),
-                    static_cast<unsigned>(dims.z));
-    kernel<<<grid, static_cast<unsigned>(dims.threads), dims.shared,
-             static_cast<cudaStream_t>(stream.handle())>>>(static_cast<P>(args)...);
-    if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-        stream.failed(cudaGetErrorString(error));
+    cudaLaunchAttribute overlapped{};
+    overlapped.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlapped.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim =
+        dim3(static_cast<unsigned>(dims.x), static_cast<unsigned>(dims.y), static_cast<unsigned>(dims.z));
+    config.blockDim = dim3(static_cast<unsigned>(dims.threads));
+    config.dynamicSmemBytes = dims.shared;
+    config.stream = static_cast<cudaStream_t>(stream.handle());
+    config.attrs = &overlapped;
+    config.numAttrs = stream.overlaps() ? 1 : 0;
+    const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+    if (error == cudaSuccess) return;
+    (void)cudaGetLastError();
+    stream.failed(cudaGetErrorString(error));
 }
 
 }  // namespace nibble::cuda

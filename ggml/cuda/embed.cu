@@ -16,6 +16,7 @@ struct EmbedArgs {
 };
 
 __global__ void embed_f32_kernel(EmbedArgs a) {
+    wait_for_previous();
     const int64_t id = *a.ids.row<int32_t>(block_x());
     const int c = block_y() * block_threads() + thread_index();
     if (c >= a.out.cols) return;
@@ -26,6 +27,7 @@ __global__ void embed_f32_kernel(EmbedArgs a) {
 // holds the token's row, and the four lanes of that row write its columns.
 template <uint32_t code>
 __global__ void embed_tiles_kernel(EmbedArgs a) {
+    wait_for_previous();
     constexpr TileFormat f = format_of(code);
     const int64_t t = block_x(), id = *a.ids.row<int32_t>(t), tiles = TileFormat::tiles(a.out.cols);
     const int64_t tile = int64_t{block_y()} * (block_threads() / 32) + warp_index();

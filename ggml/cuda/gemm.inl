@@ -164,6 +164,7 @@ __global__ void __launch_bounds__(256) gemm_kernel(MatmulArgs a) {
 
     Sums<n> sums[n_rows] = {}, total[n_rows] = {};
     StageCopies<f> copies(at, k, rows, a.prepared);
+    wait_for_previous();
     for (int i = 0; i < S::stages - 1; ++i) {
         if (i < tiles) copies.request(stages + i * S::stage_bytes);
         copy_commit();

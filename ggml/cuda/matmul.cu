@@ -15,6 +15,7 @@ namespace {
 #include "ggml/cuda/matmul_row.inl"
 
 __global__ void prepare_kernel(View x, RowNorm norm, Activations<8> to) {
+    wait_for_previous();
     prepare_row(x, block_x(), norm, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
 }
 
@@ -70,8 +71,9 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) matm
         else
             return a.prepared;
     }();
-    if constexpr (alone) prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
     if constexpr (f.table) table = fill_table(a.table);
+    wait_for_previous();
+    if constexpr (alone) prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
     if constexpr (alone || f.table) sync_block();
 
     const int64_t first = int64_t{block_y()} * 8 * n;
@@ -101,6 +103,7 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) matm
 // f32 weights: a warp per weight row (block y); block x is a row of x, of which there may be many. For small
 // matrices, such as routers.
 __global__ void f32_matmul_kernel(MatmulArgs a, int64_t stride) {
+    wait_for_previous();
     const Segment& s = a.segment[0];
     const int64_t row = int64_t{block_y()} * (block_threads() / 32) + warp_index(), column = block_x();
     if (row >= s.rows) return;
@@ -273,8 +276,9 @@ __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, V
     const int64_t bytes = f.block_bytes(a.x.cols), blocks = a.segment[0].blocks;
     Product product(weight + block_x() * bytes, a.x.cols, warp_index() % runs);
     const auto x = arranged<1>(shared, 1, a.x.cols);
-    prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
     if constexpr (f.table) table = fill_table(a.table);
+    wait_for_previous();
+    prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
     sync_block();
     const WarpColumns<1> columns(x, [](int) -> int64_t { return 0; });
     int side = 0;

@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n))
         table = fill_table(a.table);
         sync_block();
     }
+    wait_for_previous();
     const WarpColumns<n> columns(a.prepared,
                                  [&](int c) -> int64_t { return c < a.x.rows ? c : a.x.rows - 1; });
     for (; block < end; block += step) {

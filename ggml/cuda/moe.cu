@@ -52,6 +52,7 @@ __device__ void limit_groups(const MoeRouteParams& p, float* choice, int n, floa
 
 // A warp per row. Each round finds the first expert in order after the last chosen one.
 __global__ void moe_route_kernel(View logits, View bias, View out, MoeRouteParams p) {
+    wait_for_previous();
     const int64_t t = block_x();
     const int n = logits.cols;
     const float* const row = logits.row(t);
@@ -99,6 +100,7 @@ __global__ void moe_route_kernel(View logits, View bias, View out, MoeRouteParam
 }
 
 __global__ void moe_sum_kernel(View y, View routes, View shared, View gate, View out) {
+    wait_for_previous();
     const int64_t t = block_x();
     const int used = routes.cols / 2, c = block_y() * block_threads() + thread_index();
     if (c >= out.cols) return;

@@ -82,6 +82,7 @@ __device__ inline void place_groups(const MoeMatmulParams& p, const Pairs& pairs
 // expert: first of its pairs there, then where the next of them goes.
 __global__ void __launch_bounds__(32 * group_warps)
     group_kernel(View routes, MoeMatmulParams p, Pairs pairs) {
+    wait_for_previous();
     auto* const at = reinterpret_cast<int*>(shared_memory());
     const auto n = static_cast<int>(routes.rows * p.n_used);
     const int each = (n + group_warps - 1) / group_warps, from = warp_index() * each;
@@ -113,6 +114,7 @@ __global__ void __launch_bounds__(32 * group_warps)
 }
 
 __global__ void prepare_inputs_kernel(View x, int32_t cols, int32_t per_row, Activations<8> to) {
+    wait_for_previous();
     const int64_t c = block_x();
     const float* const row = x.row(c / per_row) + c % per_row * cols;
     prepare_column(PlainRow{row, cols}, cols, to, c, reinterpret_cast<float*>(shared_memory()));
@@ -131,6 +133,7 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) moe_
     using Product = BlockProduct<f, n>;
     const uint32_t* table = nullptr;
     auto* const sums = reinterpret_cast<float*>(shared_memory() + table_bytes(f));
+    wait_for_previous();
     if (block_y() >= *a.pairs.count) return;
     const int expert = a.pairs.active[block_y()], weight = a.first_weight + block_z();
     const int from = a.pairs.first[expert], to = a.pairs.first[expert + 1];
@@ -162,12 +165,14 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) moe_
 
 // What experts that do not exist give.
 __global__ void zero_kernel(View out) {
+    wait_for_previous();
     const int c = block_y() * block_threads() + thread_index();
     if (c < out.cols) out.row(block_x())[c] = 0;
 }
 
 // f32 weights: a warp per weight row (y) of a pair (x).
 __global__ void moe_f32_kernel(MoeArgs a, int64_t stride) {
+    wait_for_previous();
     const int pair = static_cast<int>(block_x()), weight = a.first_weight + block_z(),
               expert = expert_of(a.routes, a.p.n_used, pair);
     const int64_t row = int64_t{block_y()} * (block_threads() / 32) + warp_index();

@@ -100,6 +100,7 @@ __device__ void encode(Type type, const float* head, int dim, std::byte* to) {
 
 // Block x is the token; block y one of its heads: queries, then keys, then values.
 __global__ void rope_store_kernel(StoreArgs a) {
+    wait_for_previous();
     auto* const head = reinterpret_cast<float*>(shared_memory());
     const RopeStoreParams& p = a.p;
     const int64_t t = block_x();

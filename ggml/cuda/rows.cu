@@ -24,23 +24,27 @@ Dims column_dims(int64_t rows, int64_t cols) {
 }
 
 __global__ void glu_kernel(View x, View out, GluParams p) {
+    wait_for_previous();
     for_columns(out.cols,
                 [&](int64_t r, int c) { out.row(r)[c] = gated(p, x.row(r)[c], x.row(r)[out.cols + c]); });
 }
 
 __global__ void activate_kernel(View x, View out, ActivateParams p) {
+    wait_for_previous();
     for_columns(out.cols, [&](int64_t r, int c) {
         out.row(r)[c] = p.out_scale * activated(p.act, p.in_scale * x.row(r)[c]);
     });
 }
 
 __global__ void add_kernel(View x, View y, View out, float scale) {
+    wait_for_previous();
     for_columns(out.cols, [&](int64_t r, int c) {
         out.row(r)[c] = x.row(r)[c] + scale * y.row(y.rows == 1 ? 0 : r)[c];
     });
 }
 
 __global__ void take_rows_kernel(View x, View rows, View out) {
+    wait_for_previous();
     for_columns(out.cols, [&](int64_t r, int c) {
         const int64_t from = *rows.row<int32_t>(r);
         out.row(r)[c] = from < 0 || from >= x.rows ? 0 : x.row(from)[c];
@@ -48,12 +52,14 @@ __global__ void take_rows_kernel(View x, View rows, View out) {
 }
 
 __global__ void scale_by_position_kernel(View x, View positions, View out, PositionScaleParams p) {
+    wait_for_previous();
     const auto periods = static_cast<float>(*positions.row<int32_t>(block_x()) / p.period);
     const float scale = 1 + p.beta * logf(1 + periods);
     for_columns(out.cols, [&](int64_t r, int c) { out.row(r)[c] = scale * x.row(r)[c]; });
 }
 
 __global__ void splice_heads_kernel(View x, View behind, View out, SpliceParams p) {
+    wait_for_previous();
     const int x_cols = x.cols / p.n_heads, b_cols = behind.cols / p.n_heads, cols = p.a_count + b_cols;
     for_columns(out.cols, [&](int64_t r, int c) {
         const int head = c / cols, i = c % cols;
@@ -64,6 +70,7 @@ __global__ void splice_heads_kernel(View x, View behind, View out, SpliceParams 
 
 // Block x copies a pair, block y a run of its words; quantized rows are a multiple of two bytes.
 __global__ void copy_pages_kernel(View cache, View pairs, int64_t page_bytes, int64_t pages) {
+    wait_for_previous();
     const int64_t from = pairs.row<int32_t>(block_x())[0], to = pairs.row<int32_t>(block_x())[1];
     if (from < 0 || from >= pages || to < 0 || to >= pages || from == to) return;
     const auto* src = reinterpret_cast<const uint16_t*>(cache.data + from * page_bytes);
@@ -74,6 +81,7 @@ __global__ void copy_pages_kernel(View cache, View pairs, int64_t page_bytes, in
 // One block per row (x) and group of columns (y).
 __global__ void norm_kernel(View x, View weight, View bias, View residual, View out, NormParams p,
                             int32_t group) {
+    wait_for_previous();
     auto* const partial = reinterpret_cast<float*>(shared_memory());
     const int64_t r = block_x();
     const int first = block_y() * group;
@@ -95,6 +103,7 @@ __global__ void norm_kernel(View x, View weight, View bias, View residual, View 
 }
 
 __global__ void rope_table_kernel(View positions, View inv_freq, View out, float magnitude) {
+    wait_for_previous();
     const double position = *positions.row<int32_t>(block_x());
     for (int i = thread_index(); i < inv_freq.cols; i += block_threads()) {
         const double angle = position * static_cast<double>(inv_freq.row(0)[i]);

@@ -39,7 +39,9 @@ Result<std::shared_ptr<std::byte>> allocate_pinned(size_t bytes);
 // Work in order on one device. Not thread-safe.
 class Stream {
   public:
-    static Result<Stream> create(int device);
+    // `overlapped`: where the card can (9.0 and later, a driver for CUDA 12.3), launches begin before the one
+    // before has ended, up to their wait_for_previous().
+    static Result<Stream> create(int device, bool overlapped = true);
     Stream(Stream&&) noexcept;
     Stream& operator=(Stream&&) noexcept;
     ~Stream();
@@ -56,6 +58,7 @@ class Stream {
     Result<class Graph> end_capture();
 
     void* handle() const { return handle_; }
+    bool overlaps() const { return overlaps_; }
     // What is being launched, for messages; until the next call, which may be with nothing.
     void at(std::string_view place) { place_ = place; }
     void failed(std::string_view what) {
@@ -71,6 +74,7 @@ class Stream {
     int device_ = 0;
     int most_shared_ = 0;  // bytes a block can have
     void* handle_ = nullptr;
+    bool overlaps_ = false;
     std::string_view place_;
     std::string error_;
     struct Recording;

@@ -1,5 +1,6 @@
 // The runtime over the CUDA runtime library, which is linked statically and looks for the driver when first
 // used: without one, device_count() is 0.
+#include <algorithm>
 #include <utility>
 
 #include <cuda_runtime.h>
@@ -9,6 +10,8 @@
 
 namespace nibble::cuda {
 namespace {
+
+constexpr int overlap_in_graphs = 12030;  // the CUDA that records it: in graphs of driver and library
 
 cudaStream_t native(void* handle) { return static_cast<cudaStream_t>(handle); }
 
@@ -96,13 +99,17 @@ Result<std::shared_ptr<std::byte>> allocate_pinned(size_t bytes) {
                                       [](std::byte* b) { (void)cudaFreeHost(b); });
 }
 
-Result<Stream> Stream::create(int device) {
+Result<Stream> Stream::create(int device, bool overlapped) {
     Stream s;
     s.device_ = device;
     cudaStream_t handle = nullptr;
+    int generation = 0, driver = 0;
     cudaError_t e = cudaSetDevice(device);
     if (e == cudaSuccess)
         e = cudaDeviceGetAttribute(&s.most_shared_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (e == cudaSuccess) e = cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
+    if (e == cudaSuccess) e = cudaDriverGetVersion(&driver);
+    s.overlaps_ = overlapped && generation >= 9 && std::min(driver, CUDART_VERSION) >= overlap_in_graphs;
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking);
     if (e != cudaSuccess) return error_of(device, e);
     s.handle_ = handle;
@@ -113,6 +120,7 @@ Stream::Stream(Stream&& o) noexcept
     : device_(o.device_),
       most_shared_(o.most_shared_),
       handle_(std::exchange(o.handle_, nullptr)),
+      overlaps_(o.overlaps_),
       place_(o.place_),
       error_(std::move(o.error_)) {}
 
@@ -120,6 +128,7 @@ Stream& Stream::operator=(Stream&& o) noexcept {
     std::swap(device_, o.device_);
     std::swap(most_shared_, o.most_shared_);
     std::swap(handle_, o.handle_);
+    std::swap(overlaps_, o.overlaps_);
     std::swap(place_, o.place_);
     std::swap(error_, o.error_);
     return *this;

@@ -33,6 +33,7 @@ __device__ float larger(float a, float b) { return b > a || b != b ? b : a; }
 
 // A warp takes one run, or as many as it has lanes for.
 __global__ void run_maxima_kernel(View x, float* maxima, int run, int n_runs) {
+    wait_for_previous();
     const int lanes = run < 32 ? run : 32, span = run < 32 ? 32 : run;
     const int first = (block_y() * (block_threads() / 32) + warp_index()) * span + lane();
     float most = -INFINITY;
@@ -77,6 +78,7 @@ __device__ uint32_t reached_by(const Lists& l, int n_runs, int count) {
 }
 
 __global__ void shortlist_kernel(View x, const float* maxima, int run, int n_runs, View out, int count) {
+    wait_for_previous();
     const Lists l = lists_in(shared_memory(), n_runs);
     const int64_t r = block_x();
     if (thread_index() == 0) *l.n_found = 0;

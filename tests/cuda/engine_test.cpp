@@ -76,8 +76,8 @@ TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
     CHECK(gpu->graph_launches() > 0);
 }
 
-TEST_CASE("instructions that share a launch give the bits of those by themselves") {
-    auto apart = CudaBackend::create({.graphs = false, .joined = false});
+TEST_CASE("instructions that share or overlap launches give the bits of those by themselves") {
+    auto apart = CudaBackend::create({.graphs = false, .joined = false, .overlapped = false});
     const auto joined = test_card();
     auto cpu = CpuBackend::create({1, "", true});
     REQUIRE(cpu);

@@ -2,12 +2,12 @@
 // The sanitizers are told of every switch, so that they find errors and races inside kernels.
 #include "ggml/cuda/emulation/block.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -74,6 +74,7 @@ struct Fiber {
     // Two of each kind of rendezvous take turns, so that a fast thread is not at the next while a slow one
     // still leaves the last.
     uint8_t exchange = 0, warp_barrier = 0, block_barrier = 0;
+    bool waited = false;  // for the launches before
     bool fenced = false;
     void* counter = nullptr;  // added to since the last fence
 };
@@ -95,16 +96,22 @@ struct Team {
 // One per host thread that emulates.
 struct Machine {
     Place place;
-    // Blocks are in no order; with two teams that take turns, races between neighbours are found as well.
-    Team teams[watching_races ? 2 : 1];
+    // Blocks are in no order, and a launch may begin before the last one has ended. With two teams that take
+    // turns, and two others for the next launch, races between neighbours of either kind are found as well.
+    Team teams[watching_races ? 4 : 1];
     Team* team = teams;
-    std::vector<Slot> slots[2];
+    bool odd = false;  // the launch; two turns as for a rendezvous
+    bool overlaps = false;
+    char ended[2];
+    std::vector<Slot> slots[2] = {std::vector<Slot>(32 * max_warps), std::vector<Slot>(32 * max_warps)};
     StackSwitch scheduler;
     void* scheduler_fake = nullptr;
     const void* scheduler_stack = nullptr;
     size_t scheduler_size = 0;
     void* scheduler_strand = nullptr;
     const std::function<void()>* kernel = nullptr;
+    // For the host those that it has not waited for are still running.
+    std::vector<std::shared_ptr<const std::function<void()>>> launches;
     bool backwards = false;
     char launched;
 };
@@ -156,9 +163,12 @@ void fiber_main() {
     for (;;) {
         acquire(&m.launched);
         acquire(&m.team->block_end.of_turn[m.team->block ^ 1]);
+        if (!m.overlaps) acquire(&m.ended[!m.odd]);
         (*m.kernel)();
         const Fiber& f = running();
         if (!f.open.empty() || !f.groups.empty()) fail("a thread ended with copies under way");
+        if (!f.waited) fail("a thread ended without wait_for_previous()");
+        release(&m.ended[m.odd]);
         release(&m.team->block_end.of_turn[m.team->block]);
         to_scheduler(State::ended);
     }
@@ -174,7 +184,7 @@ std::unique_ptr<Fiber> new_fiber() {
 void prepare(Fiber& f) {
     f.state = State::ready;
     f.exchange = f.warp_barrier = f.block_barrier = 0;
-    f.fenced = false;
+    f.waited = f.fenced = false;
     f.counter = nullptr;
 }
 
@@ -208,7 +218,7 @@ void run_warp(int first) {
 
 void run_block() {
     Machine& m = machine();
-    const int threads = m.place.dims->threads, warps = threads / 32;
+    const int threads = m.place.dims.threads, warps = threads / 32;
     for (;;) {
         const bool backwards = m.backwards;
         for (int i = 0; i < warps; ++i) run_warp(32 * (backwards ? warps - 1 - i : i));
@@ -234,6 +244,11 @@ const Slot* exchange(const Slot& mine) {
     slots[thread] = mine;
     to_scheduler(State::at_warp);  // which brings no order into what lanes have written elsewhere
     return slots.data() + thread / 32 * 32;
+}
+
+void wait_for_previous() {
+    if (std::exchange(running().waited, true)) fail("wait_for_previous() is called again");
+    acquire(&machine().ended[!machine().odd]);
 }
 
 void wait_for_warp() {
@@ -297,25 +312,28 @@ void fail(const char* what) {
     std::abort();
 }
 
-void run_grid(const Dims& dims, const std::function<void()>& kernel) {
+void run_grid(const Dims& dims, std::shared_ptr<const std::function<void()>> kernel, bool overlaps) {
     Machine& m = machine();
-    m.place.dims = &dims;
+    m.place.dims = dims;
     if (dims.threads % 32 != 0 || dims.threads <= 0 || dims.threads > 32 * max_warps)
         fail("a block has a multiple of 32 threads, at most 1024");
     const auto threads = static_cast<size_t>(dims.threads);
-    for (Team& t : m.teams) {
+    m.odd = !m.odd;
+    m.overlaps = overlaps;
+    const std::span<Team> teams =
+        watching_races ? std::span<Team>(m.teams).subspan(m.odd ? 2 : 0, 2) : std::span<Team>(m.teams);
+    for (Team& t : teams) {
         while (t.fibers.size() < threads) t.fibers.push_back(new_fiber());
         // Of its own, so that the sanitizer sees a step beyond.
         t.shared.reset(new std::byte[dims.shared]);
     }
-    for (auto& s : m.slots) s.resize(std::max(s.size(), threads));
-    m.kernel = &kernel;
+    m.kernel = kernel.get();
     m.scheduler_strand = Strand::current();
     release(&m.launched);
     for (m.place.z = 0; m.place.z < dims.z; ++m.place.z)
         for (m.place.y = 0; m.place.y < dims.y; ++m.place.y)
             for (m.place.x = 0; m.place.x < dims.x; ++m.place.x) {
-                m.team = m.team == m.teams ? std::end(m.teams) - 1 : m.teams;
+                m.team = m.team == &teams.front() ? &teams.back() : &teams.front();
                 m.team->block ^= 1;
                 m.place.shared = m.team->shared.get();
                 if (dims.shared) {
@@ -325,10 +343,16 @@ void run_grid(const Dims& dims, const std::function<void()>& kernel) {
                 for (size_t i = 0; i < threads; ++i) prepare(*m.team->fibers[i]);
                 run_block();
             }
-    for (Team& t : m.teams) {
-        for (char& end : t.block_end.of_turn) acquire(&end);
-        t.shared.reset();
-    }
+    // Not the host's doing: it goes on as if nothing of the launch had happened yet.
+    const Unwatched ending;
+    for (Team& t : teams) t.shared.reset();
+    if (watching_races) m.launches.push_back(std::move(kernel));
+}
+
+void wait_for_launches() {
+    Machine& m = machine();
+    for (char& end : m.ended) acquire(&end);
+    m.launches.clear();
 }
 
 }  // namespace nibble::cuda::emulation

@@ -1,10 +1,11 @@
 // The threads of an emulated block: fibers that run in turn until they wait for their warp or their block.
 // The order in which they run changes from wait to wait, so that a missing barrier may show; built with
-// ThreadSanitizer, races do, between threads and between neighbouring blocks.
+// ThreadSanitizer, races do, between threads, neighbouring blocks, and launches.
 #pragma once
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 
 #include "ggml/cuda/dims.h"
 
@@ -12,7 +13,7 @@ namespace nibble::cuda::emulation {
 
 // Where the running fiber is.
 struct Place {
-    const Dims* dims = nullptr;
+    Dims dims;
     int64_t x = 0;
     int y = 0, z = 0;
     int thread = 0;
@@ -28,6 +29,7 @@ struct Slot {
 // Waits for the warp and returns what its 32 lanes handed over; valid until the lane's next exchange. Brings
 // no order into what they write elsewhere.
 const Slot* exchange(const Slot& mine);
+void wait_for_previous();
 void wait_for_warp();
 void wait_for_block();
 
@@ -44,7 +46,10 @@ void finish_copies(int under_way);
 // Ends the program: the kernel does what no GPU would allow.
 [[noreturn]] void fail(const char* what);
 
-// Runs a kernel for every block of the launch, one after the other.
-void run_grid(const Dims& dims, const std::function<void()>& kernel);
+// Runs a kernel for every block of the launch, one after the other. For the watch over races the host goes on
+// as if that had not happened yet, until wait_for_launches(); with `overlaps` the launch begins as if the one
+// before had not, until wait_for_previous().
+void run_grid(const Dims& dims, std::shared_ptr<const std::function<void()>> kernel, bool overlaps);
+void wait_for_launches();
 
 }  // namespace nibble::cuda::emulation

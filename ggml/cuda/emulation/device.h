@@ -23,10 +23,11 @@ inline int block_y() { return emulation::current().y; }
 inline int block_z() { return emulation::current().z; }
 inline int lane() { return thread_index() % 32; }
 inline int warp_index() { return thread_index() / 32; }
-inline int block_threads() { return emulation::current().dims->threads; }
-inline int64_t grid_x() { return emulation::current().dims->x; }
+inline int block_threads() { return emulation::current().dims.threads; }
+inline int64_t grid_x() { return emulation::current().dims.x; }
 inline std::byte* shared_memory() { return emulation::current().shared; }
 
+inline void wait_for_previous() { emulation::wait_for_previous(); }
 inline void sync_block() { emulation::wait_for_block(); }
 inline void sync_warp() { emulation::wait_for_warp(); }
 

@@ -39,14 +39,17 @@ Result<std::shared_ptr<std::byte>> allocate(int, size_t bytes, std::string_view 
     void* p =
         bytes <= size_t{4} << 30 ? ::operator new (bytes, std::align_val_t{256}, std::nothrow) : nullptr;
     if (!p) return Error{ErrorCode::out_of_memory, std::string(purpose), cat("needs ", bytes, " bytes"), ""};
-    return std::shared_ptr<std::byte>(static_cast<std::byte*>(p),
-                                      [](std::byte* b) { ::operator delete (b, std::align_val_t{256}); });
+    return std::shared_ptr<std::byte>(static_cast<std::byte*>(p), [](std::byte* b) {
+        emulation::wait_for_launches();
+        ::operator delete (b, std::align_val_t{256});
+    });
 }
 
 Result<std::shared_ptr<std::byte>> allocate_pinned(size_t bytes) { return allocate(0, bytes, "staging"); }
 
-Result<Stream> Stream::create(int device) {
+Result<Stream> Stream::create(int device, bool overlapped) {
     Stream s;
+    s.overlaps_ = overlapped && device == 0;
     s.device_ = device;
     s.most_shared_ = static_cast<int>(NIBBLE_TRY(card(device)).shared_per_block);
     s.recording_ = std::make_shared<Recording>();
@@ -70,6 +73,7 @@ void perform(R& recording, F work) {
 void Stream::to_device(std::byte* dst, std::span<const std::byte> src) {
     if (src.empty()) return;
     if (recording_->active) emulation::fail("a copy is recorded: it would read the same host memory again");
+    emulation::wait_for_launches();
     recording_->sent.push_back({const_cast<std::byte*>(src.data()), {src.begin(), src.end()}});
     std::memcpy(dst, src.data(), src.size());
 }
@@ -77,11 +81,13 @@ void Stream::to_device(std::byte* dst, std::span<const std::byte> src) {
 void Stream::to_host(std::span<std::byte> dst, const std::byte* src) {
     if (dst.empty()) return;
     if (recording_->active) emulation::fail("a copy is recorded: it would write the same host memory again");
+    emulation::wait_for_launches();
     recording_->fetched.push_back({dst.data(), {src, src + dst.size()}});
 }
 
 void Stream::fill(std::byte* dst, uint8_t value, size_t bytes) {
     perform(*recording_, [=] {
+        emulation::wait_for_launches();
         if (bytes) std::memset(dst, value, bytes);
     });
 }
@@ -98,10 +104,12 @@ void Stream::emulate(const Dims& dims, std::function<void()> kernel) {
     if (dims.x < 0 || dims.x > INT32_MAX || dims.y < 0 || dims.y > most_blocks || dims.z < 0 ||
         dims.z > most_blocks)
         return failed(cat("a grid of ", dims.x, " x ", dims.y, " x ", dims.z, " blocks"));
-    perform(*recording_, [dims, kernel = std::move(kernel)] { emulation::run_grid(dims, kernel); });
+    auto kept = std::make_shared<const std::function<void()>>(std::move(kernel));
+    perform(*recording_, [dims, kept, overlaps = overlaps_] { emulation::run_grid(dims, kept, overlaps); });
 }
 
 Result<void> Stream::synchronize() {
+    emulation::wait_for_launches();
     for (const Recording::Copy& c : std::exchange(recording_->sent, {}))
         if (std::memcmp(c.host, c.bytes.data(), c.bytes.size()) != 0)
             emulation::fail("host memory was changed before its copy was waited for");
