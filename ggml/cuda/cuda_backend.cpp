@@ -263,8 +263,11 @@ bool CudaBackend::supports(const OpDef& op, const OpArgs& a) const {
 
 size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
     const auto scratch = implementation(op_of(op)).scratch;
-    cuda::Exec e{nullptr, &card_, nullptr};
-    return scratch ? scratch(e, shapes) : 0;
+    return scratch ? scratch(exec(nullptr), shapes) : 0;
+}
+
+cuda::Exec CudaBackend::exec(cuda::Stream* stream) const {
+    return {stream, &card_, counters_.get(), options_.most_streamed};
 }
 
 Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) const {
@@ -278,15 +281,14 @@ Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) cons
 }
 
 void CudaBackend::launch_one(const BoundInstr& b) {
-    implementation(op_of(*b.instr->op)).run({&stream_, &card_, counters_.get()}, b.args(), b.scratch);
+    implementation(op_of(*b.instr->op)).run(exec(&stream_), b.args(), b.scratch);
 }
 
 Result<void> CudaBackend::launch_all(std::span<BoundInstr> instrs) {
     NIBBLE_TRY(check_weights(instrs));
     for (size_t i = 0; i < instrs.size();) {
-        const cuda::Exec e{&stream_, &card_, counters_.get()};
         stream_.at(instrs[i].instr->label);
-        const size_t joined = options_.joined ? cuda::run_joined(e, instrs.subspan(i)) : 0;
+        const size_t joined = options_.joined ? cuda::run_joined(exec(&stream_), instrs.subspan(i)) : 0;
         if (!joined) launch_one(instrs[i]);
         joined_instructions_ += joined ? static_cast<int64_t>(joined) - 1 : 0;
         i += joined ? joined : 1;

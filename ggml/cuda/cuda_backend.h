@@ -14,12 +14,19 @@
 
 namespace nibble {
 
+namespace cuda {
+struct Exec;
+}
+
 struct CudaOptions {
     int device = 0;          // as the CUDA runtime counts
     int threads = 0;         // of the host, that pack weights; 0: one per usable core
     bool graphs = true;      // false: every launch by itself
     bool joined = true;      // false: every instruction by itself
     bool overlapped = true;  // false: every launch after the end of the one before
+    // Rows of activations up to which weights are streamed, 32 rows at a time, if that fills the card better
+    // than to multiply matrices.
+    int64_t most_streamed = 128;
 };
 
 // Bytes of plain rows, from the first of the first to the last of the last: columns of something wider end
@@ -77,6 +84,7 @@ class CudaBackend final : public Backend {
 
     Result<void> launch_all(std::span<BoundInstr> instrs);
     Result<void> check_weights(std::span<const BoundInstr> instrs) const;
+    cuda::Exec exec(cuda::Stream* stream) const;
     void launch_one(const BoundInstr& instr);
     Result<void> observed(BoundInstr& instr, Observer& observer);
     Result<void> place_tiles(const Tensor& host, std::byte* to);

@@ -16,7 +16,8 @@ inline constexpr int64_t attention_counters = 1 << 14;
 struct Exec {
     Stream* stream;
     const Card* card;
-    int* counters;  // attention_counters of them
+    int* counters;          // attention_counters of them
+    int64_t most_streamed;  // as CudaOptions says
 };
 
 using OpFunction = void (*)(const Exec&, const OpArgs&, std::span<std::byte> scratch);

@@ -115,7 +115,7 @@ __global__ void f32_matmul_kernel(MatmulArgs a, int64_t stride) {
     if (lane() == 0) store(a, s, row, column, sum);
 }
 
-constexpr int64_t few = 32;  // rows of x up to which weights are streamed, not multiplied as a matrix
+constexpr int64_t few = 32;                         // rows of x that weights are read for at once
 constexpr size_t largest_alone = size_t{64} << 10;  // bytes of shared memory for an unprepared row
 
 template <TileFormat f, int n, bool alone>
@@ -132,9 +132,9 @@ void launch_product(const Exec& e, const MatmulArgs& a) {
 // What a launch of split_kernel may leave between its warps; more row blocks take more launches.
 constexpr size_t largest_partial = size_t{32} << 20;
 
-int64_t split_blocks(int n, int64_t blocks, size_t bytes) {
+int64_t split_blocks(int n, int64_t passes, int64_t blocks, size_t bytes) {
     const auto most = static_cast<int64_t>(std::min(bytes, largest_partial) / run_sums_bytes(n));
-    return std::min({blocks, most, attention_counters});
+    return std::min({blocks, most / passes, attention_counters / passes});
 }
 
 // Whether the row blocks had better share the reading of x: eight rows stay in a cache if they are not long.
@@ -142,26 +142,42 @@ bool splits(int64_t rows, int64_t cols) { return rows > 8 || rows * cols > (int6
 
 template <TileFormat f, int n>
 void launch_few(const Exec& e, const MatmulArgs& a, std::span<std::byte> partial) {
-    const int64_t blocks = row_blocks(a), at_once = split_blocks(n, blocks, partial.size());
+    const int64_t passes = blocks_for(a.x.rows, 8 * n), blocks = row_blocks(a);
+    const int64_t at_once = split_blocks(n, passes, blocks, partial.size());
     constexpr int without = n == 1 ? 1 : 4;  // kernels enough for what hardly happens
-    if (!splits(a.x.rows, a.x.cols) || a.x.rows > 8 * n || at_once == 0)
+    if (!splits(a.x.rows, a.x.cols) || a.x.rows > std::max(few, e.most_streamed) || at_once == 0)
         return launch_product<f, without, false>(e, a);
     const int64_t resident = int64_t{e.card->multiprocessors} * resident_blocks(f, n);
     for (int64_t first = 0; first < blocks; first += at_once) {
         const SplitRange range{first, std::min(at_once, blocks - first),
                                reinterpret_cast<Words4*>(partial.data()), e.counters};
-        const int64_t x = std::min(std::max<int64_t>(resident / runs, 1), blocks_for(range.count, 8));
-        launch(split_kernel<format_code(f), n>, Dims{x, runs, 1, 256, table_bytes(f)}, *e.stream, a, range);
+        const int64_t x =
+            std::min(std::max<int64_t>(resident / (runs * passes), 1), blocks_for(range.count, 8));
+        launch(split_kernel<format_code(f), n>,
+               Dims{x, runs, static_cast<int32_t>(passes), 256, table_bytes(f)}, *e.stream, a, range);
     }
 }
 
 template <TileFormat f>
-void launch_gemm(const Exec& e, const MatmulArgs& a) {
+Dims gemm_dims(const MatmulArgs& a) {
     using S = GemmShape<f>;
     int64_t groups = 0;
     for (int i = 0; i < a.segments; ++i) groups += blocks_for(a.segment[i].blocks, S::row_blocks);
-    const Dims dims{blocks_for(a.x.rows, S::columns), static_cast<int32_t>(groups), 1, 256, S::shared_bytes};
-    launch(gemm_kernel<format_code(f)>, dims, *e.stream, a);
+    return {blocks_for(a.x.rows, S::columns), static_cast<int32_t>(groups), 1, 256, S::shared_bytes};
+}
+
+// Whether many rows are multiplied sooner in blocks of 128 x 128 than 32 rows at a time. A tile of weights by
+// 32 rows takes about as many instructions in either; the blocks may leave multiprocessors without work, and
+// the sums of runs take half as long again on their way through the cache.
+template <TileFormat f>
+bool as_matrix(const Exec& e, const MatmulArgs& a) {
+    using S = GemmShape<f>;
+    if (a.x.rows <= few || S::shared_bytes > e.card->shared_per_block) return false;
+    if (a.x.rows > e.most_streamed) return true;
+    const Dims dims = gemm_dims<f>(a);
+    const int64_t turns = blocks_for(dims.x * dims.y, e.card->multiprocessors);
+    const int64_t here = turns * S::row_blocks * (S::columns / few) * e.card->multiprocessors;
+    return 2 * here <= 3 * row_blocks(a) * blocks_for(a.x.rows, few);
 }
 
 // One row converts itself in every block, if it fits: beside the sums of two products, each twice, and the
@@ -175,7 +191,7 @@ bool converts_itself(const Exec& e, const View& x, Type weight) {
 template <TileFormat f>
 void launch_rows(const Exec& e, const MatmulArgs& a, bool alone, std::span<std::byte> partial) {
     const int64_t rows = a.x.rows;
-    if (rows > few && GemmShape<f>::shared_bytes <= e.card->shared_per_block) return launch_gemm<f>(e, a);
+    if (as_matrix<f>(e, a)) return launch(gemm_kernel<format_code(f)>, gemm_dims<f>(a), *e.stream, a);
     if (alone) return launch_product<f, 1, true>(e, a);
     if (rows <= 8) return launch_few<f, 1>(e, a, partial);
     if (rows <= 16) return launch_few<f, 2>(e, a, partial);
@@ -326,15 +342,18 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
 }  // namespace
 
 // Of a step with the most rows, and of those with fewer.
-size_t matmul_scratch(const Exec&, const OpArgs& a) {
-    const int64_t rows = a.in[0].rows, cols = a.in[0].cols, some = std::min(rows, few);
+size_t matmul_scratch(const Exec& e, const OpArgs& a) {
+    const int64_t rows = a.in[0].rows, cols = a.in[0].cols,
+                  some = std::min(rows, std::max(few, e.most_streamed));
     const size_t all = arranged_bytes<8>(rows, cols);
     if (!splits(some, cols)) return all;
     int64_t blocks = 0;
     for (int64_t i = 0; i < a.params->as<MatmulParams>().n_weights; ++i)
         blocks += ceil_div(a.in[2 + static_cast<size_t>(i)].rows, int64_t{16});
     const int n = some <= 8 ? 1 : some <= 16 ? 2 : 4;
-    const auto partial = static_cast<size_t>(split_blocks(n, blocks, largest_partial)) * run_sums_bytes(n);
+    const int64_t passes = ceil_div(some, int64_t{8} * n);
+    const auto partial =
+        static_cast<size_t>(passes * split_blocks(n, passes, blocks, largest_partial)) * run_sums_bytes(n);
     return std::max(all, arranged_bytes<8>(some, cols) + partial);
 }
 

@@ -1,20 +1,24 @@
-// The product for a few rows of x, together more than an L1 cache holds. A block has one run of the weights'
+// The product for some rows of x, together more than an L1 cache holds. A block has one run of the weights'
 // columns, so that its share of x stays in the cache, and each of its warps has row blocks of its own.
 //
 // With 32 rows of 4096 columns x is 256 KiB, seven times the 4-bit weights of a row block: a block that
 // needed all of it would wait for the L2 cache. Here it needs 32 KiB, for all of its row blocks. The last
 // warp to finish a row block adds the runs in their order: the bits are those of BlockProduct.
+//
+// More rows are taken 8 n at a time, by blocks that go through the same weights side by side: all but the
+// first find them in the L2 cache. Where blocks of 128 x 128 are too few for the card, that fills it.
 
-// Row blocks `first` .. of a launch, and what their runs leave: fragments of each run, and how many are done.
+// Row blocks `first` .. of a launch, and what their runs leave for each 8 n rows of x: fragments of each run,
+// and how many are done.
 struct SplitRange {
     int64_t first, count;
     Words4* partial;
     int* done;  // zeros between launches
 };
 
-// Adds the runs of a row block and stores its results; the whole warp.
+// Adds the runs of a row block and stores its results, for rows of x from `first` on; the whole warp.
 template <TileFormat f, int n>
-__device__ void finish_split(const MatmulArgs& a, const RowBlock& block, const Words4* partial) {
+__device__ void finish_split(const MatmulArgs& a, const RowBlock& block, int first, const Words4* partial) {
     const Segment& s = a.segment[block.which];
 #pragma unroll
     for (int i = 0; i < n; ++i) {
@@ -26,7 +30,7 @@ __device__ void finish_split(const MatmulArgs& a, const RowBlock& block, const W
             float sum = 0;
 #pragma unroll
             for (int r = 0; r < runs; ++r) sum += bits_float(part[r].w[j]);
-            const int in_block = lane() / 4 + j / 2 * 8, column = 8 * i + lane() % 4 * 2 + j % 2;
+            const int in_block = lane() / 4 + j / 2 * 8, column = first + 8 * i + lane() % 4 * 2 + j % 2;
             const int64_t row = 16 * block.index + in_block;
             if (row < s.rows && column < a.x.rows)
                 store(a, s, row, column, scaled<f>(sum, a.prepared, column, block.data, a.x.cols, in_block));
@@ -34,8 +38,8 @@ __device__ void finish_split(const MatmulArgs& a, const RowBlock& block, const W
     }
 }
 
-// Block y: a run; x and the warp: 16 rows of the weights, and those
-// that are as many further as there are such warps.
+// Block y: a run; z: 8 n rows of x; x and the warp: 16 rows of the weights, and those that are as many
+// further as there are such warps.
 template <uint32_t code, int n>
 __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n))
     split_kernel(MatmulArgs a, SplitRange range) {
@@ -50,21 +54,23 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n))
         sync_block();
     }
     wait_for_previous();
-    const WarpColumns<n> columns(a.prepared,
-                                 [&](int c) -> int64_t { return c < a.x.rows ? c : a.x.rows - 1; });
+    const int first = 8 * n * block_z();
+    const WarpColumns<n> columns(
+        a.prepared, [&](int c) -> int64_t { return first + c < a.x.rows ? first + c : a.x.rows - 1; });
     for (; block < end; block += step) {
         const bool more = block + step < end;
         const RowBlock next = row_block<f>(a, more ? block + step : block);
         Sums<n> sums{};
         product.multiply(table, columns, sums, more ? next.data : nullptr);
-        Words4* const partial = range.partial + (block - range.first) * runs * n * 32;
+        const int64_t place = block_z() * range.count + block - range.first;
+        Words4* const partial = range.partial + place * runs * n * 32;
 #pragma unroll
         for (int i = 0; i < n; ++i) {
             const Words4 w{{float_bits(sums.d[i][0]), float_bits(sums.d[i][1]), float_bits(sums.d[i][2]),
                             float_bits(sums.d[i][3])}};
             partial[(block_y() * n + i) * 32 + lane()] = w;
         }
-        int* const done = range.done + (block - range.first);
+        int* const done = range.done + place;
         sync_warp();
         int before = 0;
         if (lane() == 0) {
@@ -73,7 +79,7 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n))
         }
         if (shuffle(before, 0) == runs - 1) {
             sync_warp();
-            finish_split<f, n>(a, now, partial);
+            finish_split<f, n>(a, now, first, partial);
             if (lane() == 0) *done = 0;
         }
         now = next;

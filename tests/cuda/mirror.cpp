@@ -6,18 +6,18 @@
 
 namespace nibble {
 
-std::unique_ptr<CudaBackend> test_card() {
+std::unique_ptr<CudaBackend> test_card(const CudaOptions& options) {
     if (CudaBackend::devices() == 0) {
         MESSAGE("no GPU: nothing was tested");
         return nullptr;
     }
-    auto card = CudaBackend::create();
+    auto card = CudaBackend::create(options);
     REQUIRE_MESSAGE(card, card.error().message());
     return std::move(*card);
 }
 
-std::unique_ptr<MirrorBackend> mirrored_card() {
-    auto card = test_card();
+std::unique_ptr<MirrorBackend> mirrored_card(const CudaOptions& options) {
+    auto card = test_card(options);
     return card ? std::make_unique<MirrorBackend>(std::move(card)) : nullptr;
 }
 

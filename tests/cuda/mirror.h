@@ -68,7 +68,7 @@ class MirrorBackend final : public Backend {
 };
 
 // The card under test; null, with a message, where there is none. Mirrored: for operands in host memory.
-std::unique_ptr<CudaBackend> test_card();
-std::unique_ptr<MirrorBackend> mirrored_card();
+std::unique_ptr<CudaBackend> test_card(const CudaOptions& options = {});
+std::unique_ptr<MirrorBackend> mirrored_card(const CudaOptions& options = {});
 
 }  // namespace nibble
