@@ -74,7 +74,8 @@ struct Fiber {
     // Two of each kind of rendezvous take turns, so that a fast thread is not at the next while a slow one
     // still leaves the last.
     uint8_t exchange = 0, warp_barrier = 0, block_barrier = 0;
-    bool waited = false;  // for the launches before
+    bool waited = false;   // for the launches before
+    bool follows = false;  // is in order with what they did
     bool fenced = false;
     void* counter = nullptr;  // added to since the last fence
 };
@@ -89,8 +90,6 @@ struct Team {
     std::vector<std::unique_ptr<Fiber>> fibers;
     std::unique_ptr<std::byte[]> shared;
     Barrier block_barrier, warp_barrier[max_warps];
-    Barrier block_end;
-    int block = 0;  // 0 and 1 in turn
 };
 
 // One per host thread that emulates.
@@ -101,7 +100,6 @@ struct Machine {
     Team teams[watching_races ? 4 : 1];
     Team* team = teams;
     bool odd = false;  // the launch; two turns as for a rendezvous
-    bool overlaps = false;
     char ended[2];
     std::vector<Slot> slots[2] = {std::vector<Slot>(32 * max_warps), std::vector<Slot>(32 * max_warps)};
     StackSwitch scheduler;
@@ -156,20 +154,20 @@ void meet(Barrier& barrier, uint8_t& turn, State state) {
     acquire(at);
 }
 
+// What the launches before this one did, in order with what the thread does next.
+void follow_previous(Fiber& f) {
+    if (!std::exchange(f.follows, true)) acquire(&machine().ended[!machine().odd]);
+}
+
 // One thread of block after block.
 void fiber_main() {
     Machine& m = machine();
     after_switch(nullptr, &m.scheduler_stack, &m.scheduler_size);
     for (;;) {
-        acquire(&m.launched);
-        acquire(&m.team->block_end.of_turn[m.team->block ^ 1]);
-        if (!m.overlaps) acquire(&m.ended[!m.odd]);
         (*m.kernel)();
         const Fiber& f = running();
         if (!f.open.empty() || !f.groups.empty()) fail("a thread ended with copies under way");
         if (!f.waited) fail("a thread ended without wait_for_previous()");
-        release(&m.ended[m.odd]);
-        release(&m.team->block_end.of_turn[m.team->block]);
         to_scheduler(State::ended);
     }
 }
@@ -216,6 +214,26 @@ void run_warp(int first) {
     }
 }
 
+// Memory of its own for every block, so that the sanitizers see a step beyond, or a use of the last one's.
+std::byte* new_shared(Team& team, size_t bytes) {
+    const Unwatched filling;
+    team.shared.reset();
+    team.shared.reset(new std::byte[bytes]);
+    std::memset(team.shared.get(), 0xff, bytes);  // NaNs of any type
+    return team.shared.get();
+}
+
+// Does something in the name of each thread of the teams.
+template <class Do>
+void as_each(std::span<Team> teams, size_t threads, Do act) {
+    for (Team& t : teams)
+        for (size_t i = 0; i < threads; ++i) {
+            t.fibers[i]->strand.enter();
+            act(*t.fibers[i]);
+        }
+    Strand::enter(machine().scheduler_strand);
+}
+
 void run_block() {
     Machine& m = machine();
     const int threads = m.place.dims.threads, warps = threads / 32;
@@ -248,7 +266,7 @@ const Slot* exchange(const Slot& mine) {
 
 void wait_for_previous() {
     if (std::exchange(running().waited, true)) fail("wait_for_previous() is called again");
-    acquire(&machine().ended[!machine().odd]);
+    follow_previous(running());
 }
 
 void wait_for_warp() {
@@ -319,34 +337,31 @@ void run_grid(const Dims& dims, std::shared_ptr<const std::function<void()>> ker
         fail("a block has a multiple of 32 threads, at most 1024");
     const auto threads = static_cast<size_t>(dims.threads);
     m.odd = !m.odd;
-    m.overlaps = overlaps;
     const std::span<Team> teams =
         watching_races ? std::span<Team>(m.teams).subspan(m.odd ? 2 : 0, 2) : std::span<Team>(m.teams);
-    for (Team& t : teams) {
+    for (Team& t : teams)
         while (t.fibers.size() < threads) t.fibers.push_back(new_fiber());
-        // Of its own, so that the sanitizer sees a step beyond.
-        t.shared.reset(new std::byte[dims.shared]);
-    }
     m.kernel = kernel.get();
     m.scheduler_strand = Strand::current();
     release(&m.launched);
+    if (watching_races)
+        as_each(teams, threads, [&](Fiber& f) {
+            acquire(&m.launched);
+            f.follows = false;
+            if (!overlaps) follow_previous(f);
+        });
     for (m.place.z = 0; m.place.z < dims.z; ++m.place.z)
         for (m.place.y = 0; m.place.y < dims.y; ++m.place.y)
             for (m.place.x = 0; m.place.x < dims.x; ++m.place.x) {
                 m.team = m.team == &teams.front() ? &teams.back() : &teams.front();
-                m.team->block ^= 1;
-                m.place.shared = m.team->shared.get();
-                if (dims.shared) {
-                    const Unwatched filling;
-                    std::memset(m.place.shared, 0xff, dims.shared);  // NaNs of any type
-                }
+                m.place.shared = new_shared(*m.team, dims.shared);
                 for (size_t i = 0; i < threads; ++i) prepare(*m.team->fibers[i]);
                 run_block();
             }
-    // Not the host's doing: it goes on as if nothing of the launch had happened yet.
-    const Unwatched ending;
-    for (Team& t : teams) t.shared.reset();
-    if (watching_races) m.launches.push_back(std::move(kernel));
+    // The host goes on as if nothing of the launch had happened yet.
+    if (!watching_races) return;
+    as_each(teams, threads, [&](Fiber&) { release(&m.ended[m.odd]); });
+    m.launches.push_back(std::move(kernel));
 }
 
 void wait_for_launches() {
