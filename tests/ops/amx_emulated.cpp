@@ -2,7 +2,11 @@
 // Needs AVX-512 VNNI for the rest, as the original does.
 #if defined(__x86_64__)
 
+#include <cmath>
+#include <limits>
+
 #include "ggml/cpu/isa/headers.h"
+#include "ggml/types/float16.h"
 #include "tests/ops/backends.h"
 
 #if defined(__clang__)
@@ -22,6 +26,7 @@ namespace nibble::cpu::amx_emulated {
 #include "ggml/cpu/simd/vnni512_dot.inl"
 #include "tests/ops/amx_emulated.inl"
 #include "ggml/cpu/kernels/all.inl"
+#include "ggml/cpu/kernels/tiles_bf16.inl"
 #include "ggml/cpu/kernels/tiles.inl"
 // clang-format on
 

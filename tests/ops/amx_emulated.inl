@@ -1,6 +1,6 @@
 // The tile operations of simd/amx.inl in plain C++, for tests on processors without them.
-// Exact: integers have one result. Registers are kept as bytes, so that the layout of a tile is what is
-// tested.
+// Exact: integers have one result, and floats are added in the order of the manual. Registers are kept as
+// bytes, so that the layout of a tile is what is tested.
 template <int K>
 class Tiles {
   public:
@@ -22,4 +22,56 @@ class Tiles {
 
   private:
     int rows_ = 0;
+};
+
+// TDPBF16PS of the Intel SDM, volume 2: even and odd columns are two chains of fused operations, added to
+// each other and then to the sum; numbers below the normal ones count as zero, on the way in and out.
+class Bf16Tiles {
+  public:
+    static constexpr int rows = 16, columns = 32, groups = 4;
+    static constexpr int64_t weight_bytes = columns * 2 * lanes;
+
+    void configure(int n) { rows_ = n; }
+
+    template <int V>
+    void zero() {
+        for (auto& sum : sums_) std::memset(sum, 0xff, sizeof sum);  // NaNs, but for those asked for
+        std::memset(sums_, 0, V * sizeof sums_[0]);
+    }
+
+    void load_rows(const uint16_t* high, const uint16_t* low, int64_t stride) {
+        for (int r = 0; r < rows_; ++r) {
+            std::memcpy(parts_[0][r], reinterpret_cast<const std::byte*>(high) + r * stride, columns * 2);
+            std::memcpy(parts_[1][r], reinterpret_cast<const std::byte*>(low) + r * stride, columns * 2);
+        }
+    }
+
+    template <int v>
+    void multiply(const std::byte* w) {
+        uint16_t b[columns / 2][2 * lanes];
+        std::memcpy(b, w, sizeof b);
+        for (const auto& part : parts_)
+            for (int r = 0; r < rows_; ++r)
+                for (int n = 0; n < lanes; ++n) {
+                    float chain[2] = {0, 0};
+                    for (int k = 0; k < columns; ++k)
+                        chain[k % 2] =
+                            normal(std::fma(value(part[r][k]), value(b[k / 2][2 * n + k % 2]), chain[k % 2]));
+                    sums_[v][r][n] = normal(sums_[v][r][n] + normal(chain[0] + chain[1]));
+                }
+    }
+
+    template <int V>
+    void store(float* c, int64_t stride) const {
+        for (int v = 0; v < V; ++v)
+            for (int r = 0; r < rows_; ++r) std::memcpy(c + r * stride + v * lanes, sums_[v][r], lanes * 4);
+    }
+
+  private:
+    static float normal(float x) { return std::fabs(x) < std::numeric_limits<float>::min() ? 0 * x : x; }
+    static float value(uint16_t bf16) { return normal(bf16_to_f32(bf16)); }
+
+    int rows_ = 0;
+    uint16_t parts_[2][rows][columns];
+    float sums_[groups][rows][lanes];
 };

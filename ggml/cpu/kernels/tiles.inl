@@ -109,16 +109,22 @@ inline void tiled_codes(const MatmulBlock& b) {
 constexpr int64_t streamed_tile_rows = 2 * stream_rows;
 
 inline void tiled_matmul(const MatmulBlock& b) {
+    if (b.type->type == Type::bf16) return tiled_bf16(b);
     if (b.m <= streamed_tile_rows || !has_int8_path(*b.type)) return matmul_block(b);
     visit_format(b.type->type, [&]<class Fmt>() {
         if constexpr (code_layout<Fmt>().bits > 0) tiled_codes<Fmt>(b);
     });
 }
 
+inline size_t tiled_scratch(const TypeInfo& type, int64_t k, bool packed) {
+    return type.type == Type::bf16 ? bf16_scratch(type, k, packed) : matmul_scratch(type, k, packed);
+}
+
 // This instruction set's table, with the matmul above.
 constexpr KernelTable make_tiled_table(std::string_view name, std::string_view needs,
                                        bool (*available)(const Features&)) {
     KernelTable t = make_table(name, needs, available);
+    t.matmul_scratch = tiled_scratch;
     t.matmul = tiled_matmul;
     return t;
 }

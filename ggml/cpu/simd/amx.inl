@@ -1,12 +1,19 @@
-// The tile operations of AMX: int8 products of up to 16 activation rows with the 16 rows of a weight group.
-// Included after a vocabulary of 16 lanes, whose packed layout of codes is that of a B tile: a row of the
-// tile is a quad, four columns of each of 16 weight rows. Source: Intel SDM volume 1, chapter 18.
+// The tile operations of AMX: products of up to 16 activation rows with the 16 rows of a weight group.
+// Included after a vocabulary of 16 lanes, whose packed layout is that of a B tile: a row of the tile is four
+// bytes, codes or bf16 columns, of each of 16 weight rows. Source: Intel SDM volume 1, chapter 18.
 
 // What LDTILECFG reads: palette 1, then bytes per row and rows of each tile.
 struct TileConfig {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {};
     uint8_t rows[16] = {};
+
+    void shape(int tile, int n, int bytes) {
+        rows[tile] = static_cast<uint8_t>(n);
+        row_bytes[tile] = static_cast<uint16_t>(bytes);
+    }
+    // GCC 12's _tile_loadconfig declares 8 of the 64 bytes as read and lets stores to the rest be dropped.
+    void load() const { asm volatile("ldtilecfg %0" : : "m"(*this)); }
 };
 static_assert(sizeof(TileConfig) == 64);
 
@@ -27,18 +34,12 @@ class Tiles {
         if (rows == rows_) return;
         rows_ = rows;
         TileConfig config;
-        const auto shape = [&config](int tile, int n, int row_bytes) {
-            config.rows[tile] = static_cast<uint8_t>(n);
-            config.row_bytes[tile] = static_cast<uint16_t>(row_bytes);
-        };
         for (const int set : {0, 3}) {
-            shape(set, rows, K);
-            shape(set + 1, K / 4, lanes * 4);
-            shape(set + 2, rows, lanes * 4);
+            config.shape(set, rows, K);
+            config.shape(set + 1, K / 4, lanes * 4);
+            config.shape(set + 2, rows, lanes * 4);
         }
-        // GCC 12's _tile_loadconfig declares 8 of the 64 bytes as read and lets stores to the rest be
-        // dropped.
-        asm volatile("ldtilecfg %0" : : "m"(config));
+        config.load();
     }
 
     // out[r][0..16) = the sums over K columns of x[r] and w; x has int8_block bytes a row.
@@ -59,6 +60,83 @@ class Tiles {
             _tile_dpbssd(5, 3, 4);
             _tile_stored(5, out, lanes * 4);
         }
+    }
+
+  private:
+    int rows_ = 0;
+};
+
+// Up to 16 activation rows, each the sum of two of bf16, times 32 columns of up to four weight groups. Sums
+// stay in registers 0 to 3, both parts of the rows in 4 and 5, weights come through 6 and 7.
+class Bf16Tiles {
+  public:
+    static constexpr int rows = 16, columns = 32, groups = 4;
+    static constexpr int64_t weight_bytes = columns * 2 * lanes;  // of a group
+
+    Bf16Tiles() = default;
+    ~Bf16Tiles() {
+        if (rows_ > 0) _tile_release();
+    }
+    Bf16Tiles(const Bf16Tiles&) = delete;
+    Bf16Tiles& operator=(const Bf16Tiles&) = delete;
+
+    void configure(int n) {
+        if (n == rows_) return;
+        rows_ = n;
+        TileConfig config;
+        for (int sum = 0; sum < groups; ++sum) config.shape(sum, n, lanes * 4);
+        for (const int part : {4, 5}) config.shape(part, n, columns * 2);
+        for (const int weights : {6, 7}) config.shape(weights, columns / 2, lanes * 4);
+        config.load();
+    }
+
+    // Of the first V groups.
+    template <int V>
+    void zero() const {
+        _tile_zero(0);
+        if constexpr (V > 1) _tile_zero(1);
+        if constexpr (V > 2) _tile_zero(2);
+        if constexpr (V > 3) _tile_zero(3);
+    }
+
+    // `stride`: bytes from row to row.
+    void load_rows(const uint16_t* high, const uint16_t* low, int64_t stride) const {
+        asm volatile("" : : : "memory");  // as above
+        _tile_loadd(4, high, stride);
+        _tile_loadd(5, low, stride);
+    }
+
+    // Adds the products with group v.
+    template <int v>
+    void multiply(const std::byte* w) const {
+        asm volatile("" : : : "memory");
+        if constexpr (v == 0) {
+            _tile_loadd(6, w, lanes * 4);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(0, 5, 6);
+        } else if constexpr (v == 1) {
+            _tile_loadd(7, w, lanes * 4);
+            _tile_dpbf16ps(1, 4, 7);
+            _tile_dpbf16ps(1, 5, 7);
+        } else if constexpr (v == 2) {
+            _tile_loadd(6, w, lanes * 4);
+            _tile_dpbf16ps(2, 4, 6);
+            _tile_dpbf16ps(2, 5, 6);
+        } else {
+            _tile_loadd(7, w, lanes * 4);
+            _tile_dpbf16ps(3, 4, 7);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+
+    // c[row][group][16], `stride` floats from row to row.
+    template <int V>
+    void store(float* c, int64_t stride) const {
+        _tile_stored(0, c, stride * 4);
+        if constexpr (V > 1) _tile_stored(1, c + lanes, stride * 4);
+        if constexpr (V > 2) _tile_stored(2, c + 2 * lanes, stride * 4);
+        if constexpr (V > 3) _tile_stored(3, c + 3 * lanes, stride * 4);
+        asm volatile("" : : : "memory");
     }
 
   private:
