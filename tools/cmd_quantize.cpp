@@ -76,6 +76,11 @@ Result<PlanOptions> QuantizeCommand::plan_options(bool tied) const {
         types[static_cast<size_t>(Role::output)] = NIBBLE_TRY(writable_type(output_type, "--output-type"));
     if (!embedding_type.empty()) {
         const Role role = tied ? Role::output : Role::embedding;  // a tied embedding is both
+        if (tied && !output_type.empty() && output_type != embedding_type)
+            return Error{ErrorCode::invalid_argument, "--embedding-type",
+                         cat(embedding_type, " contradicts --output-type ", output_type,
+                             ": this model has one matrix for both"),
+                         "leave one of them out"};
         types[static_cast<size_t>(role)] = NIBBLE_TRY(writable_type(embedding_type, "--embedding-type"));
     }
     const auto kept = NIBBLE_TRY(parse_rules(keep, "--keep")),
@@ -207,13 +212,13 @@ Result<int> QuantizeCommand::operator()() const {
             stderr,
             "nibble: warning: %zu tensors of the source are quantized already (%s, ...): their loss stays\n",
             plan.lossy_sources.size(), printable(plan.lossy_sources[0]).c_str());
+    Importance weights;
+    if (!importance.empty()) weights = NIBBLE_TRY(Importance::read(importance));
     if (dry_run) {
         print_plan(plan);
         return exit_ok;
     }
     const Vocab vocab = NIBBLE_TRY(read_vocab(model->file));
-    Importance weights;
-    if (!importance.empty()) weights = NIBBLE_TRY(Importance::read(importance));
     ThreadPool pool(threads);
     ProgressLine progress;
     ConvertOptions how;

@@ -42,6 +42,8 @@ void DeviceOptions::add(CLI::App& app) {
 }
 
 Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads) const {
+    if (device == "cpu" && gpu_layers > 0)
+        std::fputs("nibble: --gpu-layers has no effect with --device cpu\n", stderr);
     if (device == "cpu" || gpu_layers == 0) return {};
     CudaOptions options;
     options.threads = threads;

@@ -211,6 +211,10 @@ TEST_CASE("quantize: writes, refuses to overwrite, plans without writing, answer
     check_refused(planned({"--keep", "attn_q=q99"}), 2,
                   "'q99' is not a type that can be written (use int8, ");
     CHECK(planned({"--keep", "attn_q", "--only", "ffn_(up|down)=f16"}).code == 0);
+    check_refused(planned({"--importance", "/nonexistent/w"}), 1, "/nonexistent/w");
+    check_refused(planned({"--embedding-type", "f16", "--output-type", "q8_0"}), 2,
+                  "--embedding-type: f16 contradicts --output-type q8_0");
+    CHECK(planned({"--embedding-type", "q8_0", "--output-type", "q8_0"}).code == 0);
     CHECK(std::distance(fs::directory_iterator(s.dir), {}) == 2);
 }
 
