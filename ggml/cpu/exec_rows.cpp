@@ -262,12 +262,12 @@ void run_copy_pages(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
 // As the reference has it, several rows at once: the CPU's own samplers look at the logits where they are.
 void run_shortlist(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
     exec.rows(a.in[0].rows, 16 * a.in[0].cols, [&](int64_t first, int64_t last, int) {
-        Tensor x = a.in[0], out = a.out[0];
-        for (Tensor* t : {&x, &out}) {
+        Tensor in[] = {a.in[0], a.in[1]}, out = a.out[0];
+        for (Tensor* t : {&in[0], &in[1], &out}) {
             t->data += first * t->stride;
             t->rows = last - first;
         }
-        shortlist_op.reference({{&x, 1}, {&out, 1}, a.params});
+        shortlist_op.reference({in, {&out, 1}, a.params});
     });
 }
 

@@ -1,7 +1,8 @@
-// shortlist: the largest values of each row in order, without sorting the row.
+// shortlist: the largest values of each row in order, without sorting the row, and the weight of all.
 // First the largest value of every run of columns, over the whole GPU. Then one block per row: as many runs
 // as values are wanted reach the threshold it finds, so no value below it can be among them; the few that are
 // not below are collected and ranked by counting. Their order depends on values and columns alone.
+#include "ggml/base/exp_weight.h"
 #include "ggml/cuda/exec.h"
 #include "ggml/cuda/view.h"
 
@@ -77,10 +78,44 @@ __device__ uint32_t reached_by(const Lists& l, int n_runs, int count) {
     return threshold;
 }
 
-__global__ void shortlist_kernel(View x, const float* maxima, int run, int n_runs, View out, int count) {
+// The weight of one part of the columns; `to`: its three floats.
+__device__ void weigh_piece(const View& x, const View& weighed, const float* maxima, int n_runs, int piece,
+                            const Lists& l, float* to) {
+    const int64_t r = block_x();
+    const int32_t* const how = weighed.row<int32_t>(r);
+    const double temperature = shortlist_temperature(how);
+    float best = -INFINITY, bad = 0;
+    for (int i = thread_index(); i < n_runs; i += block_threads()) {
+        const float most = maxima[r * n_runs + i];
+        if (most != most || most == INFINITY) bad = 1;
+        best = most > best ? most : best;
+    }
+    best = block_max(best, l.partial);
+    bad = block_max(bad, l.partial);
+    const int counted = how[2], each = (x.cols + shortlist_pieces - 1) / shortlist_pieces;
+    int last = (piece + 1) * each;
+    if (last > x.cols) last = x.cols;
+    if (last > counted) last = counted;
+    uint64_t sum = 0;
+    if (temperature > 0 && bad == 0)
+        for (int c = piece * each + thread_index(); c < last; c += block_threads())
+            sum += exp_weight_at(x.row(r)[c], best, temperature);
+    l.found[thread_index()] = sum;
+    for (int n = block_threads() / 2; n > 0; n /= 2) {
+        sync_block();
+        if (thread_index() < n) l.found[thread_index()] += l.found[thread_index() + n];
+    }
+    if (thread_index() == 0) split_weight(l.found[0], to);
+}
+
+// Block x: a row; y: 0 lists, the others weigh a part of the columns each.
+__global__ void shortlist_kernel(View x, View weighed, const float* maxima, int run, int n_runs, View out,
+                                 int count) {
     wait_for_previous();
     const Lists l = lists_in(shared_memory(), n_runs);
     const int64_t r = block_x();
+    if (const int piece = block_y() - 1; piece >= 0)
+        return weigh_piece(x, weighed, maxima, n_runs, piece, l, out.row(r) + 2 * count + 3 * piece);
     if (thread_index() == 0) *l.n_found = 0;
     float bad = 0;
     for (int i = thread_index(); i < n_runs; i += block_threads()) {
@@ -142,9 +177,9 @@ void run_shortlist(const Exec& e, const OpArgs& a, std::span<std::byte> scratch)
     const Dims over_runs{x.rows, static_cast<int32_t>(blocks_for(warps, threads / 32)), 1, threads};
     launch(run_maxima_kernel, over_runs, *e.stream, x, maxima, static_cast<int>(run),
            static_cast<int>(n_runs));
-    launch(shortlist_kernel, Dims{x.rows, 1, 1, list_threads, lists_bytes(n_runs)}, *e.stream, x,
-           static_cast<const float*>(maxima), static_cast<int>(run), static_cast<int>(n_runs), out,
-           a.params->as<ShortlistParams>().count);
+    const Dims lists{x.rows, 1 + shortlist_pieces, 1, list_threads, lists_bytes(n_runs)};
+    launch(shortlist_kernel, lists, *e.stream, x, a.in[1], static_cast<const float*>(maxima),
+           static_cast<int>(run), static_cast<int>(n_runs), out, a.params->as<ShortlistParams>().count);
 }
 
 }  // namespace nibble::cuda

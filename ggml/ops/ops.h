@@ -2,6 +2,8 @@
 // Implementations (shape rule, cost, reference, test cases) are in ggml/ops/<op>.cpp.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <span>
 
 #include "ggml/program/op.h"
@@ -230,16 +232,41 @@ struct SpliceParams {
 };
 Ref splice_heads(Builder& b, Ref x, SpliceParams p, Ref behind = {});
 
-// ---- shortlist: the largest values of each row and where they are -----------------------------------------
-// x f32 [rows x N], N <= max_shortlist_columns -> f32 [rows x 2 count]: first the `count` largest values,
-// falling, among equals the lower column first; then their columns (exact in f32). Values of -inf are not
-// listed; where fewer are left, 0 and column -1 follow. The first value is NaN where there is no list: x
-// has a NaN or +inf, or, at a backend's choice, so many equal values at the list's end that it would not
-// order them.
+// ---- shortlist: the largest values of each row, where they are, and what all weigh ------------------------
+// x f32 [rows x N], N <= max_shortlist_columns -> f32 [rows x (2 count + 3 shortlist_pieces)]: first the
+// `count` largest values, falling, among equals the lower column first; then their columns (exact in f32).
+// Values of -inf are not listed; where fewer are left, 0 and column -1 follow. The first value is NaN where
+// there is no list: x has a NaN or +inf, or, at a backend's choice, so many equal values at the list's end
+// that it would not order them.
+//
+// weighed i32 [rows x 3]: the bits of an f64 temperature, lower half first, and a number of columns. Then
+// follow, for each of shortlist_pieces equal parts of the N columns, the exp_weight_at()
+// (ggml/base/exp_weight.h) of those among the first so many columns against the row's largest value, summed:
+// three floats of 22 bits, lowest first. All zeros where the temperature is 0 or x has a NaN or +inf.
 inline constexpr int64_t max_shortlist_columns = 1 << 24;
+inline constexpr int32_t shortlist_pieces = 32;
 struct ShortlistParams {
     int32_t count = 1;
 };
-Ref shortlist(Builder& b, Ref x, ShortlistParams p);
+Ref shortlist(Builder& b, Ref x, Ref weighed, ShortlistParams p);
+
+constexpr double shortlist_temperature(const int32_t* weighed) {
+    return std::bit_cast<double>(static_cast<uint64_t>(static_cast<uint32_t>(weighed[1])) << 32 |
+                                 static_cast<uint32_t>(weighed[0]));
+}
+constexpr std::array<int32_t, 3> weighed_row(double temperature, int32_t columns) {
+    const auto bits = std::bit_cast<uint64_t>(temperature);
+    return {static_cast<int32_t>(bits), static_cast<int32_t>(bits >> 32), columns};
+}
+
+// A piece's weight in three floats, and back.
+constexpr void split_weight(uint64_t weight, float* to) {
+    for (int i = 0; i < 3; ++i) to[i] = static_cast<float>(weight >> (22 * i) & 0x3fffff);
+}
+constexpr uint64_t joined_weight(const float* from) {
+    uint64_t weight = 0;
+    for (int i = 0; i < 3; ++i) weight |= static_cast<uint64_t>(from[i]) << (22 * i);
+    return weight;
+}
 
 }  // namespace nibble

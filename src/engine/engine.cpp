@@ -186,7 +186,10 @@ Result<void> Engine::State::add_rows(Batch& batch, Sequence& s, int32_t count) {
         batch.positions.push_back(s.n_computed + i);
     }
     batch.sequences.push_back({first, count});
-    if (count == s.pending()) batch.out_rows.push_back(first + count - 1);
+    if (count == s.pending()) {
+        batch.out_rows.push_back(first + count - 1);
+        batch.weighed.push_back({s.chain.weighed_at(), static_cast<int32_t>(tokenizer.n_vocab())});
+    }
     return {};
 }
 

@@ -260,6 +260,13 @@ void ModelRunner::fill_inputs(const Batch& batch) {
     fill(io::tokens, batch.tokens);
     fill(io::positions, batch.positions);
     fill(io::out_rows, batch.out_rows);
+    if (runner_->has_output(io::shortlist)) {
+        const auto weighed = runner_->input(io::weighed);
+        for (size_t r = 0; r < batch.out_rows.size(); ++r) {
+            const Batch::Weighing how = r < batch.weighed.size() ? batch.weighed[r] : Batch::Weighing{};
+            std::ranges::copy(weighed_row(how.temperature, how.n_tokens), weighed.subspan(3 * r).begin());
+        }
+    }
     const auto seq_rows = runner_->input(io::seq_rows);
     for (size_t s = 0; s < batch.sequences.size(); ++s) {
         seq_rows[2 * s] = batch.sequences[s].first;
@@ -287,28 +294,35 @@ Result<void> ModelRunner::step(const Batch& batch, Observer* observer) {
                           static_cast<int64_t>(batch.out_rows.size()),
                           static_cast<int64_t>(batch.sequences.size())};
     NIBBLE_TRY(runner_->run(shape, observer));
-    return fetch_first_tokens(batch.out_rows.size());
+    return fetch_first_tokens(batch);
 }
 
-Result<void> ModelRunner::fetch_first_tokens(size_t rows) {
+Result<void> ModelRunner::fetch_first_tokens(const Batch& batch) {
     first_tokens_.clear();
+    const size_t rows = batch.out_rows.size();
     if (rows == 0 || !runner_->has_output(io::shortlist)) return {};
     const std::span<float> lists = NIBBLE_TRY(runner_->output(io::shortlist));
     constexpr auto count = static_cast<size_t>(shortlist_tokens);
     for (size_t r = 0; r < rows; ++r) {
-        const auto values = lists.subspan(r * 2 * count, count),
-                   ids = lists.subspan((2 * r + 1) * count, count);
-        auto& list = first_tokens_.emplace_back();
+        const auto list = lists.subspan(r * (2 * count + 3 * shortlist_pieces));
+        const auto values = list.first(count), ids = list.subspan(count, count);
+        RowList& row = first_tokens_.emplace_back();
         if (values[0] != values[0]) continue;
         for (size_t i = 0; i < count && ids[i] >= 0; ++i)
-            list.push_back({static_cast<Token>(ids[i]), values[i]});
+            row.tokens.push_back({static_cast<Token>(ids[i]), values[i]});
+        if (r >= batch.weighed.size() || row.tokens.empty()) continue;
+        // Weights are against the largest logit of all, which must be that of a token with a text.
+        if (row.tokens[0].id < batch.weighed[r].n_tokens)
+            row.total.temperature = batch.weighed[r].temperature;
+        for (size_t i = 0; i < shortlist_pieces; ++i)
+            row.total.weight += joined_weight(&list[2 * count + 3 * i]);
     }
     return {};
 }
 
-std::span<const Candidate> ModelRunner::first_tokens(size_t row) const {
-    return row < first_tokens_.size() ? std::span<const Candidate>(first_tokens_[row])
-                                      : std::span<const Candidate>();
+FirstTokens ModelRunner::first_tokens(size_t row) const {
+    if (row >= first_tokens_.size()) return {};
+    return {first_tokens_[row].tokens, first_tokens_[row].total};
 }
 
 Result<std::span<float>> ModelRunner::logits() {

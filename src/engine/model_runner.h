@@ -26,16 +26,22 @@ inline constexpr int32_t default_ctx = 8192;
 
 // Rows of any number of sequences, prefill chunks and decode steps mixed. Plain data, made by a scheduler.
 struct Batch {
+    // The weight of the first so many tokens, which have a text, at a temperature; 0: none is wanted.
+    struct Weighing {
+        double temperature = 0;
+        int32_t n_tokens = 0;
+    };
     struct Rows {
         int32_t first = 0, count = 0;
     };
     struct Copy {
         int32_t group = 0, from = 0, to = 0;  // pages
     };
-    std::vector<int32_t> tokens, positions;   // one per row; positions consecutive within a sequence
-    std::vector<Rows> sequences;              // consecutive row ranges
-    std::vector<int32_t> out_rows;            // rows whose logits are wanted
-    std::vector<std::vector<int32_t>> slots;  // [kv group][row]
+    std::vector<int32_t> tokens, positions;  // one per row; positions consecutive within a sequence
+    std::vector<Rows> sequences;             // consecutive row ranges
+    std::vector<int32_t> out_rows;           // rows whose logits are wanted
+    std::vector<Weighing> weighed;           // by output row: what their first tokens come with; may be empty
+    std::vector<std::vector<int32_t>> slots;                   // [kv group][row]
     std::vector<std::vector<std::span<const int32_t>>> pages;  // [kv group][sequence]: its page table
     std::vector<Copy> copies;  // copy-on-write, in order, before anything is written
 };
@@ -72,9 +78,9 @@ class ModelRunner {
     // The same in parts, for who can do without the logits: they may have to come from a device.
     Result<void> step(const Batch& batch, Observer* observer = nullptr);
     Result<std::span<float>> logits();  // of the last step; the same memory for every call
-    // The first tokens of an output row of the last step, in order, as Candidates::begin_with_first takes
-    // them; none where the logits are at hand anyway, or are not fit for a list.
-    std::span<const Candidate> first_tokens(size_t row) const;
+    // The first tokens of an output row of the last step, as Candidates::begin_with_first takes them; none
+    // where the logits are at hand anyway, or are not fit for a list.
+    FirstTokens first_tokens(size_t row) const;
     bool lists_first_tokens() const { return runner_->has_output(io::shortlist); }
 
     const ModelSpec& spec() const { return model_->spec; }
@@ -106,7 +112,7 @@ class ModelRunner {
     Result<void> make_copy_runners(std::span<Backend* const> backends);
     Result<void> check(const Batch& batch) const;
     void fill_inputs(const Batch& batch);
-    Result<void> fetch_first_tokens(size_t rows);
+    Result<void> fetch_first_tokens(const Batch& batch);
     Result<void> copy_pages(const Batch& batch);
     struct PagePart {
         Backend* backend = nullptr;
@@ -127,9 +133,13 @@ class ModelRunner {
     int32_t n_pages_ = 0;
     BatchShape limits_;
     std::unique_ptr<Runner> runner_;
-    std::vector<Runner> copy_runners_;                  // one per KV group
-    std::span<float> logits_;                           // of the last step, once asked for
-    std::vector<std::vector<Candidate>> first_tokens_;  // by output row
+    std::vector<Runner> copy_runners_;  // one per KV group
+    std::span<float> logits_;           // of the last step, once asked for
+    struct RowList {
+        std::vector<Candidate> tokens;
+        TotalWeight total;
+    };
+    std::vector<RowList> first_tokens_;  // by output row
 };
 
 }  // namespace nibble

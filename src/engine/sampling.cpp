@@ -60,13 +60,13 @@ Result<std::optional<Token>> Engine::State::pick(Sequence& s, std::span<float> l
 }
 
 // The same from a row's best tokens; nothing where they do not tell.
-Result<std::optional<Token>> Engine::State::pick(Sequence& s, std::span<const Candidate> first) {
-    std::vector<Candidate> known(first.begin(), first.end());
+Result<std::optional<Token>> Engine::State::pick(Sequence& s, const FirstTokens& first) {
+    std::vector<Candidate> known(first.list.begin(), first.list.end());
     std::erase_if(known,
                   [this](const Candidate& c) { return static_cast<size_t>(c.id) >= tokenizer.n_vocab(); });
-    if (!s.matcher) return s.chain.pick(known, s.rng);
+    if (!s.matcher) return s.chain.pick({known, first.total}, s.rng);
     MatcherFilter filter(*s.matcher);
-    const std::optional<Token> token = NIBBLE_TRY(s.chain.pick(known, s.rng, &filter));
+    const std::optional<Token> token = NIBBLE_TRY(s.chain.pick({known, first.total}, s.rng, &filter));
     if (token) NIBBLE_TRY(s.matcher->accept(*token));
     return token;
 }
@@ -84,8 +84,8 @@ Result<std::span<float>> Engine::State::logits_of(size_t row) {
 
 // All logits are fetched from a device only where its list of the best does not tell.
 Result<Event> Engine::State::sample(Sequence& s, size_t row) {
-    const auto first = runner.first_tokens(row);
-    if (!first.empty() && s.request->logprobs < 0)
+    const FirstTokens first = runner.first_tokens(row);
+    if (!first.list.empty() && s.request->logprobs < 0)
         if (const auto token = NIBBLE_TRY(pick(s, first))) return append(s, *token);
     return sample(s, NIBBLE_TRY(logits_of(row)));
 }

@@ -30,7 +30,7 @@ struct Engine::State {
     Result<Event> sample(Sequence& s, std::span<float> logits);
     Result<std::span<float>> logits_of(size_t row);
     Result<std::optional<Token>> pick(Sequence& s, std::span<float> logits);
-    Result<std::optional<Token>> pick(Sequence& s, std::span<const Candidate> first);
+    Result<std::optional<Token>> pick(Sequence& s, const FirstTokens& first);
     void forbid_padding(std::span<float> logits) const;
     Event append(Sequence& s, Token token) const;
     Finish finish_of(const Sequence& s, Token token) const;

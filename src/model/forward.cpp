@@ -141,8 +141,10 @@ Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, cons
     Forward f(b, spec, weights, kv);
     const Ref logits = f.record();
     if (!f.error().what.empty()) return f.error();
-    if (!backends[static_cast<size_t>(placement.last)]->device().host_memory)
-        b.mark_output(shortlist(b, logits, {shortlist_tokens}), std::string(io::shortlist));
+    if (!backends[static_cast<size_t>(placement.last)]->device().host_memory) {
+        const Ref weighed = b.input(std::string(io::weighed), Type::i32, RowDim::outputs, 3);
+        b.mark_output(shortlist(b, logits, weighed, {shortlist_tokens}), std::string(io::shortlist));
+    }
     return compile(std::move(b), placement, backends);
 }
 

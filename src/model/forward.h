@@ -22,7 +22,8 @@ struct KvTensors {
 // Names of the program's inputs (all i32) and outputs. Slots and page tables exist once per KV group.
 namespace io {
 inline constexpr std::string_view tokens = "tokens", positions = "positions", seq_rows = "seq_rows",
-                                  out_rows = "out_rows", logits = "logits", shortlist = "shortlist";
+                                  out_rows = "out_rows", logits = "logits", shortlist = "shortlist",
+                                  weighed = "weighed";
 std::string slots(int32_t group);
 std::string page_table(int32_t group);
 }  // namespace io

@@ -67,6 +67,7 @@ Result<void> Candidates::begin(std::span<float> logits) {
     dense_ = logits;
     undo_.clear();
     listed_ = open_ = undecided_ = false;
+    scale_ = 1;
     n_sorted_ = 0;
     list_.clear();
     const size_t n_blocks = (logits.size() + block_size - 1) / block_size;
@@ -92,10 +93,12 @@ Result<void> Candidates::begin(std::span<float> logits) {
     return {};
 }
 
-void Candidates::begin_with_first(std::span<const Candidate> first) {
+void Candidates::begin_with_first(const FirstTokens& first) {
     dense_ = {};
     undo_.clear();
-    list_.assign(first.begin(), first.end());
+    list_.assign(first.list.begin(), first.list.end());
+    total_ = first.total;
+    scale_ = 1;
     n_sorted_ = list_.size();
     listed_ = open_ = true;
     undecided_ = best_known_ = false;
@@ -103,7 +106,7 @@ void Candidates::begin_with_first(std::span<const Candidate> first) {
 }
 
 void Candidates::close(Candidate end) {
-    undecided_ |= open_ && precedes(last_, end);
+    undecided_ |= rest_may_precede(end);
     open_ = false;
 }
 
@@ -164,21 +167,41 @@ void Candidates::each_weight(Visit visit) const {
     }
 }
 
+uint64_t Candidates::with_rest(uint64_t listed) const {
+    if (!open_) return listed;
+    undecided_ |= total_.temperature != scale_ || total_.weight < listed;
+    return undecided_ ? listed : total_.weight;
+}
+
 uint64_t Candidates::total_weight() const {
-    need_rest();
     uint64_t total = 0;
     each_weight([&total](double, uint64_t weight) { total += weight; });
-    return total;
+    return with_rest(total);
 }
 
 uint64_t Candidates::weigh() {
-    need_rest();
     histogram_.clear();
     each_weight([this](double distance, uint64_t weight) { histogram_.add(distance, weight); });
-    return histogram_.total();
+    return with_rest(histogram_.total());
+}
+
+void Candidates::scale(double temperature) {
+    const double top = best();
+    const auto scaled = [&](float logit) { return clamped((logit - top) / temperature); };
+    if (!listed_) list_blocks(lowest);
+    const bool was_in_order = in_order();
+    for (Candidate& c : list_) c.logit = scaled(c.logit);
+    last_.logit = scaled(last_.logit);
+    scale_ *= temperature;
+    // Two logits may round to one, and equal logits go by id.
+    changed(was_in_order && std::ranges::is_sorted(list_, precedes));
 }
 
 Candidate Candidates::reach(uint64_t weight) {
+    if (weight > histogram_.total()) {  // only an open list weighs less than all
+        undecided_ = true;
+        return list_.back();
+    }
     const double top = best();
     const auto at = histogram_.crossing(weight);
     crossing_.clear();
@@ -190,8 +213,10 @@ Candidate Candidates::reach(uint64_t weight) {
     } else {
         for (size_t i = 0; i < dense_.size(); ++i) gather(static_cast<Token>(i), dense_[i]);
     }
-    return WeightHistogram::reach(crossing_, at, weight, precedes,
-                                  [top](const Candidate& c) { return weight_of(c.logit - top); });
+    const Candidate reached = WeightHistogram::reach(
+        crossing_, at, weight, precedes, [top](const Candidate& c) { return weight_of(c.logit - top); });
+    undecided_ |= rest_may_precede(reached);
+    return reached;
 }
 
 // Lists the candidates with logit >= least, skipping blocks that cannot hold one. Within a block every
@@ -279,7 +304,7 @@ void Candidates::sort_first(size_t n) {
 Candidate Candidates::first() {
     if (listed_) {
         sort_first(1);
-        undecided_ |= open_ && precedes(last_, list_[0]);
+        undecided_ |= rest_may_precede(list_[0]);
         return list_[0];
     }
     const float top = best();

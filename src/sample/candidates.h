@@ -20,6 +20,18 @@ struct Candidate {
     float logit = 0;
 };
 
+// What all tokens weigh together (exp_weight_at) against the best one, at a temperature; 0: not known.
+struct TotalWeight {
+    double temperature = 0;
+    uint64_t weight = 0;
+};
+
+// The first tokens in order, none of them at -inf.
+struct FirstTokens {
+    std::span<const Candidate> list;
+    TotalWeight total;
+};
+
 // The order of candidates everywhere: by descending logit, equal logits by ascending id.
 inline bool precedes(const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
@@ -30,9 +42,9 @@ inline bool precedes(const Candidate& a, const Candidate& b) {
 // ascending id, or in the order above after a selection by rank. A vocabulary of 150,000 is never sorted.
 //
 // Begun with the best tokens only, the list is "open": the tokens that are not listed follow the last one.
-// A selection that needs none of them closes it. What would need them (sums over all candidates, a selection
-// that reaches the end of the list) makes the step undecided: it goes on with what is listed, but its result
-// means nothing.
+// A selection that needs none of them closes it. What would need them (a selection that reaches the end of
+// the list, sums over all candidates but for the total weight where that is known at the temperature of the
+// moment) makes the step undecided: it goes on with what is listed, but its result means nothing.
 //
 // Invariants after begin(): no NaN, no +inf, at least one finite logit. -inf means "cannot be picked".
 // Links keep it so: set() clamps, and no selection removes the best candidate.
@@ -41,8 +53,8 @@ class Candidates {
     // Borrows the logits until the next begin(). An Error names the token whose logit is NaN or +inf, or says
     // that every logit is -inf.
     Result<void> begin(std::span<float> logits);
-    // Begins with the first tokens in order, at least one, none of them at -inf; copied.
-    void begin_with_first(std::span<const Candidate> first);
+    // Begins with the first tokens, at least one; copied.
+    void begin_with_first(const FirstTokens& first);
     bool undecided() const { return undecided_; }
     void restore();  // puts back what edits have changed in the caller's logits
 
@@ -63,7 +75,8 @@ class Candidates {
             }
             return;
         }
-        // What is not listed must stay behind the last token of an open list.
+        // What is not listed must stay behind the last token of an open list, and weighs something else.
+        if (!values.empty()) total_ = {};
         for (auto it = values.begin(); open_ && !undecided_ && it != values.end(); ++it)
             undecided_ = !(clamped(edit(last_.logit, it->second)) < last_.logit);
         for (Candidate& c : list_) {
@@ -78,6 +91,9 @@ class Candidates {
     void keep_at_least(double threshold);  // logit >= threshold; the best always stays
     Candidate first();                     // the first in order
     void keep_through(Candidate last);     // `last`, a candidate, and what precedes it
+
+    // logit = (logit - best) / temperature for all.
+    void scale(double temperature);
 
     // The first in order at which the sum of weights reaches `weight`; 1 <= weight <= total. weigh() gives
     // the total and must come right before.
@@ -109,8 +125,14 @@ class Candidates {
     void list_blocks(float least);
     void sort_first(size_t n);
     void need_rest() const { undecided_ |= open_; }
+    // The weight of all, given that of the listed.
+    uint64_t with_rest(uint64_t listed) const;
     // A selection that keeps what precedes `end`, and perhaps `end`.
     void close(Candidate end);
+    // Whether what is not listed may precede `end`. Scaled, logits of the rest may be equal to the last one.
+    bool rest_may_precede(Candidate end) const {
+        return open_ && (scale_ == 1 ? precedes(last_, end) : end.logit <= last_.logit);
+    }
 
     std::span<float> dense_;
     std::vector<float> block_best_;
@@ -119,6 +141,8 @@ class Candidates {
     bool open_ = false;  // tokens that are not listed may be candidates: they follow last_
     mutable bool undecided_ = false;
     Candidate last_;
+    TotalWeight total_;  // of all candidates of an open list,
+    double scale_ = 1;   // if this is its temperature
     std::vector<Candidate> list_;
     size_t n_sorted_ = 0;  // list_[0, n_sorted_) is in order and precedes the rest
     mutable float best_ = 0;

@@ -102,8 +102,20 @@ Result<Token> Chain::pick(std::span<float> logits, Rng& rng, TokenFilter* filter
     return token;
 }
 
-Result<std::optional<Token>> Chain::pick(std::span<const Candidate> first, Rng& rng, TokenFilter* filter) {
-    if (first.empty()) return std::optional<Token>();
+double Chain::weighed_at() const {
+    double temperature = greedy_ ? 0 : 1;
+    for (const Active& active : links_) {
+        if (active.link->kind == LinkKind::edit) continue;
+        if (active.link->name == "top_p" || active.link->name == "mirostat") break;
+        // Other truncations do with the best, or need more than a sum.
+        if (active.link->name != "temperature" || params_.dynatemp_range > 0) return 0;
+        temperature *= params_.temperature;
+    }
+    return temperature;
+}
+
+Result<std::optional<Token>> Chain::pick(const FirstTokens& first, Rng& rng, TokenFilter* filter) {
+    if (first.list.empty()) return std::optional<Token>();
     candidates_.begin_with_first(first);
     NIBBLE_TRY(run_links(rng));
     if (candidates_.undecided()) return std::optional<Token>();

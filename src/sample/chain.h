@@ -49,12 +49,16 @@ class Chain {
     // Errors: a NaN or +inf logit (names the token); every token excluded; an unsatisfiable filter.
     Result<Token> pick(std::span<float> logits, Rng& rng, TokenFilter* filter = nullptr);
 
-    // The same from the best tokens alone, in order (see Candidates::begin_with_first), for logits that are
-    // far away: the token that pick() would find among all, or nothing where these do not tell. Then nothing
-    // has changed, and pick() has to have all logits. They tell for greedy decoding, and where the first link
-    // that truncates is top-k or min-p and keeps fewer; a constraint must allow the token.
-    Result<std::optional<Token>> pick(std::span<const Candidate> first, Rng& rng,
-                                      TokenFilter* filter = nullptr);
+    // The same from the best tokens alone, for logits that are far away: the token that pick() would find
+    // among all, or nothing where these do not tell. Then nothing has changed, and pick() has to have all
+    // logits. They tell for greedy decoding, where the first link that truncates is top-k or min-p and keeps
+    // fewer, and, given the total weight at weighed_at(), where the draw or top-p ends among them; a
+    // constraint must allow the token.
+    Result<std::optional<Token>> pick(const FirstTokens& first, Rng& rng, TokenFilter* filter = nullptr);
+
+    // The temperature at which the weight of all tokens would help to decide by the best ones; 0: it would
+    // not.
+    double weighed_at() const;
 
     // The distribution that pick() would draw from: the n most likely tokens in order, summing to 1 if n
     // covers all candidates. At temperature 0 one token with probability 1.

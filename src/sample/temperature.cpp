@@ -17,12 +17,7 @@ class Temperature final : public Sampler {
     void apply(Candidates& candidates, const SampleStep&) override {
         const double t = range_ > 0 ? dynamic(candidates) : temperature_;
         if (t == 0) return candidates.keep_top(1);
-        const bool in_order = candidates.in_order();
-        const double best = candidates.best();
-        for (Candidate& c : candidates.list()) c.logit = Candidates::clamped((c.logit - best) / t);
-        // Two logits may round to one, and equal logits go by id.
-        auto& list = candidates.list();
-        candidates.changed(in_order && std::ranges::is_sorted(list, precedes));
+        candidates.scale(t);
     }
 
     std::unique_ptr<Sampler> clone() const override { return std::make_unique<Temperature>(*this); }

@@ -163,14 +163,17 @@ TEST_CASE("tokens sampled from the GPU's list of the best are those sampled from
     config.runner.ctx = 64;
     auto engine = Engine::load(cat(NIBBLE_SOURCE_DIR, "/models/fairytale-int8.gguf"), config, both);
     REQUIRE_MESSAGE(engine, engine.error().message());
-    for (const char* setting : {"temperature=0", "repeat_penalty=1.3", "top_k=0"}) {
+    for (const char* setting : {"temperature=0", "repeat_penalty=1.3", "top_k=0",
+                                "samplers=top_p,temperature", "samplers=temperature"}) {
         INFO(setting);
         SamplerParams sampling;
         const std::string_view text = setting;
         const size_t at = text.find('=');
         REQUIRE(set(sampling, text.substr(0, at), text.substr(at + 1)).ok());
         const auto from_list = generated(*engine, sampling, -1);
-        CHECK(engine->runner().first_tokens(0).size() == 256);
+        const FirstTokens first = engine->runner().first_tokens(0);
+        CHECK(first.list.size() == 256);
+        CHECK((first.total.weight >= 1ull << weight_bits) == (text[0] == 's' || text == "top_k=0"));
         CHECK(from_list.size() == 3);
         CHECK(from_list == generated(*engine, sampling, 0));  // a log-probability needs all logits
     }

@@ -1,5 +1,6 @@
 // shortlist on the CUDA backend where values are not all different and finite.
 // A row without a list is allowed only where the op's contract says so.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -21,13 +22,16 @@ constexpr float inf = std::numeric_limits<float>::infinity();
 std::vector<float> list_of(Backend& backend, const std::vector<float>& row) {
     Builder b({1, 1, 1});
     const Ref x = b.input("x", Type::f32, RowDim::tokens, static_cast<int64_t>(row.size()));
-    b.mark_output(shortlist(b, x, {count}), "list");
+    const Ref weighed = b.input("weighed", Type::i32, RowDim::tokens, 3);
+    b.mark_output(shortlist(b, x, weighed, {count}), "list");
     Backend* const list[] = {&backend};
     auto program = compile(std::move(b), {}, list);
     REQUIRE(program);
     auto runner = Runner::create(std::move(*program), list);
     REQUIRE(runner);
     std::copy(row.begin(), row.end(), runner->input<float>("x").begin());
+    std::ranges::copy(weighed_row(0.5, static_cast<int32_t>(row.size())),
+                      runner->input<int32_t>("weighed").begin());
     REQUIRE(runner->run({1, 1, 1}, nullptr));
     const auto out = runner->output("list");
     REQUIRE(out);

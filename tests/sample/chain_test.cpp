@@ -369,9 +369,19 @@ struct Decided {
     int steps = 0, decided = 0;
 };
 
-// Two chains side by side for some steps: one sees all logits, the other the best 64 and all of them only
-// where these do not tell.
-Decided decided_by_the_best(const SamplerParams& params, TokenFilter* filter = nullptr) {
+// What a device makes of all logits for this chain.
+TotalWeight weighed(const Chain& chain, const std::vector<float>& logits) {
+    TotalWeight total{chain.weighed_at(), 0};
+    const float best = *std::ranges::max_element(logits);
+    if (total.temperature > 0)
+        for (const float l : logits) total.weight += exp_weight_at(l, best, total.temperature);
+    return total;
+}
+
+// Two chains side by side for some steps: one sees all logits, the other the best 64, perhaps with the weight
+// of all, and all of them only where these do not tell.
+Decided decided_by_the_best(const SamplerParams& params, TokenFilter* filter = nullptr,
+                            bool with_weight = false) {
     constexpr size_t n_vocab = 5000;
     auto whole = Chain::create(params, n_vocab), partly = Chain::create(params, n_vocab);
     REQUIRE(whole.ok());
@@ -384,7 +394,8 @@ Decided decided_by_the_best(const SamplerParams& params, TokenFilter* filter = n
             for (float& l : logits) l = std::round(l);
         const Token expected = pick(*whole, logits, rng, filter);
         const auto list = first_tokens(logits, 64);
-        const auto token = partly->pick(list, other, filter);
+        const TotalWeight total = with_weight ? weighed(*partly, logits) : TotalWeight{};
+        const auto token = partly->pick({list, total}, other, filter);
         REQUIRE(token.ok());
         ++result.steps;
         if (*token) ++result.decided;
@@ -419,7 +430,9 @@ TEST_CASE("the best tokens alone give the same picks, or say that they do not te
     CHECK(never({{"temperature", "0.7"}}));
     CHECK(never({{"top_n_sigma", "1"}}));
     CHECK(never({{"mirostat", "2"}}));
-    CHECK(never({{"samplers", "temperature,top_k"}, {"temperature", "0.7"}, {"top_k", "40"}}));
+    CHECK(decided_by_the_best(
+              with({{"samplers", "temperature,top_k"}, {"temperature", "0.7"}, {"top_k", "40"}}))
+              .decided > 30);
 
     // Edits that could bring a token forward that is not listed.
     CHECK(never({{"top_k", "10"}, {"logit_bias", "17:2"}}));
@@ -434,6 +447,26 @@ TEST_CASE("the best tokens alone give the same picks, or say that they do not te
     const Decided few = decided_by_the_best(with({{"top_k", "10"}, {"logit_bias", bans}}));
     CHECK(few.decided > 0);
     CHECK(few.decided < few.steps);
+}
+
+TEST_CASE("with the weight of all tokens, sums are decided by the best where they end among them") {
+    using Settings = std::vector<std::pair<std::string_view, std::string_view>>;
+    const auto decided = [](Settings settings) {
+        return decided_by_the_best(with(std::move(settings)), nullptr, true);
+    };
+    for (const Settings& settings :
+         {Settings{}, Settings{{"temperature", "0.7"}}, Settings{{"top_p", "0.6"}},
+          Settings{{"top_p", "0.6"}, {"temperature", "1.3"}},
+          Settings{{"mirostat", "2"}, {"mirostat_tau", "3"}},
+          Settings{{"samplers", "temperature,top_p"}, {"temperature", "0.7"}, {"top_p", "0.8"}}}) {
+        const Decided d = decided(settings);
+        CHECK(d.decided > d.steps / 3);
+    }
+    const Decided hot = decided({{"temperature", "3"}});
+    CHECK(hot.decided < hot.steps);
+    // Dynamic temperatures have no sum of their own, and who edits logits changes the sum.
+    CHECK(decided({{"dynatemp_range", "0.5"}}).decided == 0);
+    CHECK(decided({{"top_p", "0.6"}, {"logit_bias", "17:-2"}}).decided == 0);
 }
 
 TEST_CASE("a constraint leaves a pick among the best tokens undecided, not wrong") {
