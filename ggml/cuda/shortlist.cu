@@ -84,6 +84,10 @@ __device__ void weigh_piece(const View& x, const View& weighed, const float* max
     const int64_t r = block_x();
     const int32_t* const how = weighed.row<int32_t>(r);
     const double temperature = shortlist_temperature(how);
+    if (!(temperature > 0)) {
+        if (thread_index() == 0) split_weight(0, to);
+        return;
+    }
     float best = -INFINITY, bad = 0;
     for (int i = thread_index(); i < n_runs; i += block_threads()) {
         const float most = maxima[r * n_runs + i];
@@ -97,7 +101,7 @@ __device__ void weigh_piece(const View& x, const View& weighed, const float* max
     if (last > x.cols) last = x.cols;
     if (last > counted) last = counted;
     uint64_t sum = 0;
-    if (temperature > 0 && bad == 0)
+    if (bad == 0)
         for (int c = piece * each + thread_index(); c < last; c += block_threads())
             sum += exp_weight_at(x.row(r)[c], best, temperature);
     l.found[thread_index()] = sum;
