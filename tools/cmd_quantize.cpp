@@ -76,12 +76,13 @@ Result<PlanOptions> QuantizeCommand::plan_options(bool tied) const {
         types[static_cast<size_t>(Role::output)] = NIBBLE_TRY(writable_type(output_type, "--output-type"));
     if (!embedding_type.empty()) {
         const Role role = tied ? Role::output : Role::embedding;  // a tied embedding is both
-        if (tied && !output_type.empty() && output_type != embedding_type)
+        const Type wanted = NIBBLE_TRY(writable_type(embedding_type, "--embedding-type"));
+        if (tied && !output_type.empty() && types[static_cast<size_t>(role)] != wanted)
             return Error{ErrorCode::invalid_argument, "--embedding-type",
                          cat(embedding_type, " contradicts --output-type ", output_type,
                              ": this model has one matrix for both"),
                          "leave one of them out"};
-        types[static_cast<size_t>(role)] = NIBBLE_TRY(writable_type(embedding_type, "--embedding-type"));
+        types[static_cast<size_t>(role)] = wanted;
     }
     const auto kept = NIBBLE_TRY(parse_rules(keep, "--keep")),
                chosen = NIBBLE_TRY(parse_rules(only, "--only"));

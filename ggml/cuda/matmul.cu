@@ -115,7 +115,9 @@ __global__ void f32_matmul_kernel(MatmulArgs a, int64_t stride) {
     if (lane() == 0) store(a, s, row, column, sum);
 }
 
-constexpr int64_t few = 32;                         // rows of x that weights are read for at once
+constexpr int64_t few = 32;  // rows of x that weights are read for at once
+// Rows of x for which they may be, so many at a time.
+int64_t most_streamed(const Exec& e) { return std::max(few, e.most_streamed); }
 constexpr size_t largest_alone = size_t{64} << 10;  // bytes of shared memory for an unprepared row
 
 template <TileFormat f, int n, bool alone>
@@ -145,7 +147,7 @@ void launch_few(const Exec& e, const MatmulArgs& a, std::span<std::byte> partial
     const int64_t passes = blocks_for(a.x.rows, 8 * n), blocks = row_blocks(a);
     const int64_t at_once = split_blocks(n, passes, blocks, partial.size());
     constexpr int without = n == 1 ? 1 : 4;  // kernels enough for what hardly happens
-    if (!splits(a.x.rows, a.x.cols) || a.x.rows > std::max(few, e.most_streamed) || at_once == 0)
+    if (!splits(a.x.rows, a.x.cols) || a.x.rows > most_streamed(e) || at_once == 0)
         return launch_product<f, without, false>(e, a);
     const int64_t resident = int64_t{e.card->multiprocessors} * resident_blocks(f, n);
     for (int64_t first = 0; first < blocks; first += at_once) {
@@ -173,7 +175,7 @@ template <TileFormat f>
 bool as_matrix(const Exec& e, const MatmulArgs& a) {
     using S = GemmShape<f>;
     if (a.x.rows <= few || S::shared_bytes > e.card->shared_per_block) return false;
-    if (a.x.rows > e.most_streamed) return true;
+    if (a.x.rows > most_streamed(e)) return true;
     const Dims dims = gemm_dims<f>(a);
     const int64_t turns = blocks_for(dims.x * dims.y, e.card->multiprocessors);
     const int64_t here = turns * S::row_blocks * (S::columns / few) * e.card->multiprocessors;
@@ -343,8 +345,7 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
 
 // Of a step with the most rows, and of those with fewer.
 size_t matmul_scratch(const Exec& e, const OpArgs& a) {
-    const int64_t rows = a.in[0].rows, cols = a.in[0].cols,
-                  some = std::min(rows, std::max(few, e.most_streamed));
+    const int64_t rows = a.in[0].rows, cols = a.in[0].cols, some = std::min(rows, most_streamed(e));
     const size_t all = arranged_bytes<8>(rows, cols);
     if (!splits(some, cols)) return all;
     int64_t blocks = 0;

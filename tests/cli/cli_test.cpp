@@ -215,6 +215,7 @@ TEST_CASE("quantize: writes, refuses to overwrite, plans without writing, answer
     check_refused(planned({"--embedding-type", "f16", "--output-type", "q8_0"}), 2,
                   "--embedding-type: f16 contradicts --output-type q8_0");
     CHECK(planned({"--embedding-type", "q8_0", "--output-type", "q8_0"}).code == 0);
+    CHECK(planned({"--embedding-type", "int8", "--output-type", "q8_0"}).code == 0);  // the same
     CHECK(std::distance(fs::directory_iterator(s.dir), {}) == 2);
 }
 

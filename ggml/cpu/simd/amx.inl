@@ -17,29 +17,43 @@ struct TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// Tiles of up to 8 activation rows and K columns; the configuration belongs to the thread while this lives.
+// The tile registers of the thread, in shapes for a number of activation rows; released with this.
+class TileRegisters {
+  public:
+    TileRegisters() = default;
+    ~TileRegisters() {
+        if (rows_ > 0) _tile_release();
+    }
+    TileRegisters(const TileRegisters&) = delete;
+    TileRegisters& operator=(const TileRegisters&) = delete;
+
+    // Costs about as much as the products of some blocks, so it is left out where nothing changes.
+    template <class Shapes>
+    void configure(int rows, Shapes shapes) {
+        if (rows == rows_) return;
+        rows_ = rows;
+        TileConfig config;
+        shapes(config);
+        config.load();
+    }
+
+  private:
+    int rows_ = 0;
+};
+
+// Tiles of up to 8 activation rows and K columns.
 // Two sets of registers, so that the products of one block can start before those of another are stored.
 template <int K>
 class Tiles {
   public:
-    Tiles() = default;
-    ~Tiles() {
-        if (rows_ > 0) _tile_release();
-    }
-    Tiles(const Tiles&) = delete;
-    Tiles& operator=(const Tiles&) = delete;
-
-    // Costs about as much as the products of some blocks, so it is left out where nothing changes.
     void configure(int rows) {
-        if (rows == rows_) return;
-        rows_ = rows;
-        TileConfig config;
-        for (const int set : {0, 3}) {
-            config.shape(set, rows, K);
-            config.shape(set + 1, K / 4, lanes * 4);
-            config.shape(set + 2, rows, lanes * 4);
-        }
-        config.load();
+        registers_.configure(rows, [rows](TileConfig& config) {
+            for (const int set : {0, 3}) {
+                config.shape(set, rows, K);
+                config.shape(set + 1, K / 4, lanes * 4);
+                config.shape(set + 2, rows, lanes * 4);
+            }
+        });
     }
 
     // out[r][0..16) = the sums over K columns of x[r] and w; x has int8_block bytes a row.
@@ -63,7 +77,7 @@ class Tiles {
     }
 
   private:
-    int rows_ = 0;
+    TileRegisters registers_;
 };
 
 // Up to 16 activation rows, each the sum of two of bf16, times 32 columns of up to four weight groups. Sums
@@ -73,21 +87,12 @@ class Bf16Tiles {
     static constexpr int rows = 16, columns = 32, groups = 4;
     static constexpr int64_t weight_bytes = columns * 2 * lanes;  // of a group
 
-    Bf16Tiles() = default;
-    ~Bf16Tiles() {
-        if (rows_ > 0) _tile_release();
-    }
-    Bf16Tiles(const Bf16Tiles&) = delete;
-    Bf16Tiles& operator=(const Bf16Tiles&) = delete;
-
     void configure(int n) {
-        if (n == rows_) return;
-        rows_ = n;
-        TileConfig config;
-        for (int sum = 0; sum < groups; ++sum) config.shape(sum, n, lanes * 4);
-        for (const int part : {4, 5}) config.shape(part, n, columns * 2);
-        for (const int weights : {6, 7}) config.shape(weights, columns / 2, lanes * 4);
-        config.load();
+        registers_.configure(n, [n](TileConfig& config) {
+            for (int sum = 0; sum < groups; ++sum) config.shape(sum, n, lanes * 4);
+            for (const int part : {4, 5}) config.shape(part, n, columns * 2);
+            for (const int weights : {6, 7}) config.shape(weights, columns / 2, lanes * 4);
+        });
     }
 
     // Of the first V groups.
@@ -140,5 +145,5 @@ class Bf16Tiles {
     }
 
   private:
-    int rows_ = 0;
+    TileRegisters registers_;
 };

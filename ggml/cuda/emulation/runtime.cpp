@@ -49,9 +49,10 @@ Result<std::shared_ptr<std::byte>> allocate_pinned(size_t bytes) { return alloca
 
 Result<Stream> Stream::create(int device, bool overlapped) {
     Stream s;
-    s.overlaps_ = overlapped && device == 0;
     s.device_ = device;
-    s.most_shared_ = static_cast<int>(NIBBLE_TRY(card(device)).shared_per_block);
+    const Card c = NIBBLE_TRY(card(device));
+    s.most_shared_ = static_cast<int>(c.shared_per_block);
+    s.overlaps_ = overlapped && c.major >= 9;
     s.recording_ = std::make_shared<Recording>();
     return Result<Stream>(std::move(s));
 }
