@@ -89,12 +89,9 @@ void Forward::inputs() {
         page_tables_.push_back(b_.input(io::page_table(g), Type::i32, RowDim::sequences, kv_.max_pages));
     }
     for (const RopeSpec& r : spec_.ropes) {
-        Tensor t;
-        t.rows = 1;
-        t.cols = static_cast<int64_t>(r.inv_freq.size());
-        t.stride = t.cols * static_cast<int64_t>(sizeof(float));
-        t.data = reinterpret_cast<std::byte*>(const_cast<float*>(r.inv_freq.data()));
-        ropes_.push_back(rope_table(b_, positions_, b_.weight(t, "inv_freq"), {r.magnitude}));
+        const std::string name = cat("inv_freq.", ropes_.size());
+        const Ref inv_freq = b_.weight(weights_.constant(name, r.inv_freq), name);
+        ropes_.push_back(rope_table(b_, positions_, inv_freq, {r.magnitude}));
     }
 }
 

@@ -66,6 +66,19 @@ Result<Tensor> WeightStore::get(const std::string& name, WeightUse use) {
     return planned;
 }
 
+Tensor WeightStore::constant(const std::string& name, std::span<const float> values) {
+    const auto known = used_.find({name, WeightUse::vector});
+    if (known != used_.end()) return known->second.tensor;
+    auto& kept = vectors_.emplace_back(values.begin(), values.end());
+    Tensor host;
+    host.rows = 1;
+    host.cols = static_cast<int64_t>(kept.size());
+    host.stride = host.cols * static_cast<int64_t>(sizeof(float));
+    host.data = reinterpret_cast<std::byte*>(kept.data());
+    used_[{name, WeightUse::vector}] = {host, host, {}, &backend_of(name, WeightUse::vector), nullptr};
+    return host;
+}
+
 const WeightStore::Entry* WeightStore::packed_twin(const Entry& e) const {
     if (e.tensor.layout != Layout::packed) return nullptr;
     for (const auto& [key, other] : used_)
@@ -81,16 +94,16 @@ Result<void> WeightStore::place(bool release) {
     for (auto& [key, entry] : used_) order.push_back({key.second, &entry});
     std::ranges::sort(order, {}, [](const auto& o) { return o.second->host.data; });
     for (auto& [use, entry] : order) {
-        const TensorSource& source = *entry->source;
+        const TensorSource* const source = entry->source;
         if (const Entry* twin = packed_twin(*entry)) {
             entry->tensor = twin->tensor;
             entry->storage = twin->storage;
             continue;
         }
-        const bool copied = use != WeightUse::vector && !source.is_view() && entry->host.data;
+        const bool copied = use != WeightUse::vector && !source->is_view() && entry->host.data;
         if (copied) {
-            auto& copy = rearranged_[&source];
-            if (copy.empty()) copy = rearranged(source);
+            auto& copy = rearranged_[source];
+            if (copy.empty()) copy = rearranged(*source);
             entry->host.data = copy.data();
         }
         PlacedWeight placed = NIBBLE_TRY(entry->backend->place(entry->host, use));
@@ -102,7 +115,7 @@ Result<void> WeightStore::place(bool release) {
             std::ranges::count(order, h.data, [](const auto& o) { return o.second->host.data; }) > 1;
         if (!entry->storage.data || use != WeightUse::matmul || shared) continue;
         if (copied)
-            rearranged_.erase(&source);
+            rearranged_.erase(source);
         else if (release)
             release_pages({h.data, static_cast<size_t>(h.rows * h.stride)});
     }

@@ -24,6 +24,9 @@ class WeightStore {
     // file. Empty when the model has none of this name. Asking is what marks a tensor as used, and how.
     Result<Tensor> get(const std::string& name, WeightUse use);
 
+    // The same of a row that no file holds, for what runs outside the layers; the values are kept.
+    Tensor constant(const std::string& name, std::span<const float> values);
+
     // Moves every tensor asked for so far to the device of its layer. With `release`, pages that were copied
     // and have no other use are given back (TensorFile::disposable).
     Result<void> place(bool release);
@@ -36,7 +39,7 @@ class WeightStore {
         Tensor host, tensor;
         Buffer storage;
         Backend* backend = nullptr;
-        const TensorSource* source = nullptr;
+        const TensorSource* source = nullptr;  // null for a constant
     };
     Result<Tensor> host_view(const TensorSource& source, WeightUse use);
     // The same tensor, already packed on the same device for another use.

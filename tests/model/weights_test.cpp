@@ -12,7 +12,7 @@ using namespace nibble;
 
 namespace {
 
-// Packs matrices by copying them, for multiplying and, if asked to, for looking up.
+// Memory of its own: packs matrices by copying them, for multiplying and, if asked to, for looking up.
 class PackingBackend : public ReferenceBackend {
   public:
     explicit PackingBackend(bool lookup) : lookup_(lookup) {}
@@ -21,13 +21,13 @@ class PackingBackend : public ReferenceBackend {
         return packs ? static_cast<size_t>(t.rows * t.stride) : 0;
     }
     Result<PlacedWeight> place(const Tensor& host, WeightUse use) override {
-        const size_t bytes = packed_bytes(host, use);
-        if (!bytes) return PlacedWeight{host, {}};
-        ++packed;
+        const bool packs = packed_bytes(host, use) > 0;
+        packed += packs;
+        const auto bytes = static_cast<size_t>(host.rows * host.stride);
         PlacedWeight placed{host, NIBBLE_TRY(allocate(bytes, "a test"))};
         std::memcpy(placed.storage.data.get(), host.data, bytes);
         placed.tensor.data = placed.storage.data.get();
-        placed.tensor.layout = Layout::packed;
+        if (packs) placed.tensor.layout = Layout::packed;
         return placed;
     }
     int packed = 0;
@@ -83,4 +83,23 @@ TEST_CASE("matrices that are rearranged one after the other keep what is their o
         const auto t = store.get(infos[i].name, WeightUse::matmul);
         CHECK(*t->row<float>(0) == values[i][0]);
     }
+}
+
+TEST_CASE("a row that no file holds is placed like those of the file") {
+    const TensorMap tensors;
+    PackingBackend backend(false);
+    Backend* const list[] = {&backend};
+    WeightStore store(tensors, Placement{}, list);
+    Tensor before;
+    {
+        const std::vector<float> values{1, 0.5f, 0.25f};
+        before = store.constant("inv_freq.0", values);
+        CHECK(before.data != reinterpret_cast<const std::byte*>(values.data()));
+    }
+    REQUIRE(store.place(false));
+    const Tensor t = store.constant("inv_freq.0", {});
+    CHECK(t.data != before.data);  // in the backend's memory
+    CHECK((t.rows == 1 && t.cols == 3));
+    CHECK(t.row<float>(0)[2] == 0.25f);
+    CHECK(!store.unused({}));
 }
