@@ -99,7 +99,7 @@ Result<int> ChatCommand::operator()() const {
     const auto list = pointers(backends);
     const auto path = NIBBLE_TRY(model.path());
     Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
-    for (const std::string& note : engine.runner().model().notes) print_note(note);
+    print_notes(engine, options, list);
     Chat chat = NIBBLE_TRY(open(engine, params));
 
     const TerminalGuard terminal;

@@ -207,7 +207,7 @@ Result<int> RunCommand::operator()() const {
     Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
     const LoadTime load{std::chrono::duration<double>(Clock::now() - start).count(),
                         engine.runner().pack_seconds()};
-    for (const std::string& note : engine.runner().model().notes) print_note(note);
+    print_notes(engine, options, list);
 
     nlohmann::ordered_json parameters = {{"model", path.string()}, {"n", n}, {"ctx", engine.ctx()}};
     if (decoding.beams)

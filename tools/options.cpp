@@ -134,6 +134,14 @@ std::string placement_text(const MemoryForecast& model, std::span<Backend* const
                backends[0]->device().description, ": the others");
 }
 
+void print_notes(Engine& engine, const RunOptions& options, std::span<Backend* const> backends) {
+    for (const std::string& note : engine.runner().model().notes) print_note(note);
+    const MemoryForecast& memory = engine.runner().memory();
+    if (backends.size() > 1 && options.device.gpu_layers < 0 && memory.gpu_layers < memory.n_layers)
+        print_note(cat(memory.gpu_layers, " of ", memory.n_layers, " layers fit the free memory of ",
+                       backends[1]->device().description, "; the processor runs the others"));
+}
+
 std::vector<Backend*> pointers(const std::vector<std::unique_ptr<Backend>>& backends) {
     std::vector<Backend*> list;
     for (const auto& b : backends) list.push_back(b.get());

@@ -50,6 +50,10 @@ struct RunOptions {
 // Which device runs what: the processor, or a card and its layers.
 std::string placement_text(const MemoryForecast& model, std::span<Backend* const> backends);
 
+// On stderr: what the loaded model lacks, and that a card could not hold all of it although nobody said how
+// much.
+void print_notes(Engine& engine, const RunOptions& options, std::span<Backend* const> backends);
+
 std::vector<Backend*> pointers(const std::vector<std::unique_ptr<Backend>>& backends);
 
 // One flag per sampling parameter, from the table in src/sample.

@@ -51,11 +51,13 @@ TEST_CASE("chat: commands, saving and loading, errors that do not end it") {
                    cat("/attach ", note, "\nWhat is it?\n/save ", file,
                        "\n/nosuch\n/set top_k 7\n/set top_k "
                        "x\n/params\n/help\n/stats\n/probs\n/regen\n/clear\n/undo\n/load ",
-                       file, "\n/tokens\n/template plain\n/edit Who?\n/save ", file, "\n"));
+                       file, "\n/tokens\n/template plain\n/edit Who?\n/save ", file, "\n/save ", note, "\n"));
     CHECK(r.code == 1);  // something failed, which a script wants to know
     CHECK(r.err.find("/nosuch: is not a command") != std::string::npos);
     CHECK(r.err.find("top_k: 'x' is not allowed") != std::string::npos);
     CHECK(r.err.find("/undo: the conversation is empty") != std::string::npos);
+    CHECK(r.err.find("note.txt is there and holds no conversation") != std::string::npos);
+    CHECK(*read_text_file(note) == "The goose is golden.");
     for (const char* expected :
          {"* top_k", "/regenerate", "computed", " %  ", "Loaded 2 messages.", "of 512 tokens"})
         CHECK_MESSAGE(r.out.find(expected) != std::string::npos, expected);

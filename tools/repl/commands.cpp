@@ -87,9 +87,13 @@ std::string expanded(const std::string& path) {
     return home && path.starts_with("~/") ? home + path.substr(1) : path;
 }
 
+// A conversation may be saved over; another file is not what was meant.
 Result<void> save(Repl& r, const std::string& given) {
     if (given.empty()) return usage("/save", "needs a file");
     const std::string path = expanded(given);
+    std::error_code error;
+    if (fs::exists(path, error) && fs::file_size(path, error) != 0 && !load_conversation(path))
+        return usage("/save", cat(path, " is there and holds no conversation"), "give another name");
     NIBBLE_TRY(save_conversation(r.chat.conversation, path));
     r.view.line(cat("Saved ", messages(r.chat.conversation.messages.size()), " to ", path));
     return {};

@@ -1,0 +1,188 @@
+// Runs the blocks of a launch: warps of a block in turns, from barrier to barrier.
+// Lanes that have parted go on with those at the lowest instruction, so that they meet again where the
+// branches do. Warps and blocks come in an order that changes, for none is promised.
+#include <algorithm>
+#include <random>
+
+#include "ggml/base/cat.h"
+#include "tests/card/machine.h"
+
+namespace nibble::card {
+namespace {
+
+void meet(std::vector<Path>& paths) {
+    for (size_t a = 0; a < paths.size(); ++a)
+        for (size_t b = paths.size(); --b > a;)
+            if (paths[a].at == paths[b].at) {
+                paths[a].lanes |= paths[b].lanes;
+                paths[a].waits = false;
+                paths.erase(paths.begin() + static_cast<std::ptrdiff_t>(b));
+            }
+}
+
+// The path to go on with is taken out of the list.
+Path next_path(Machine& m) {
+    std::vector<Path>& paths = m.warp->paths;
+    const auto order = [](const Path& a, const Path& b) {
+        return std::pair(a.waits, a.at) < std::pair(b.waits, b.at);
+    };
+    for (Path& p : paths) p.waits = p.waits && p.lanes != m.warp->alive;
+    const auto it = std::ranges::min_element(paths, order);
+    const Path path = *it;
+    if (path.waits) {
+        m.now = &m.kernel->code[path.at];
+        throw Fault("lanes have parted where all of the warp must be");
+    }
+    paths.erase(it);
+    return path;
+}
+
+// One instruction; false where the path ends or must be looked at anew.
+bool step(Machine& m, Path& path, bool alone) {
+    Warp& w = *m.warp;
+    const Instruction& i = m.kernel->code[path.at];
+    m.now = &i;
+    Lanes on = path.lanes;
+    if (i.guard != no_slot) on &= i.guard_negated ? ~m.predicate(i.guard) : m.predicate(i.guard);
+    switch (i.flow) {
+        case Flow::next:
+            if (on) i.run(m, i, on);
+            ++path.at;
+            return true;
+        case Flow::branch: {
+            const auto target = static_cast<size_t>(i.target);
+            if (on && on != path.lanes) w.paths.push_back({target, on, false});
+            if (on != path.lanes)
+                path = {path.at + 1, path.lanes & ~on, false};
+            else
+                path.at = target;
+            if (!on || (alone && w.paths.empty())) return true;
+            break;
+        }
+        case Flow::exit:
+            w.alive &= ~on;
+            path = {path.at + 1, path.lanes & ~on, false};
+            if (!path.lanes) return false;
+            return true;
+        case Flow::whole_warp:
+        case Flow::barrier:
+            if (on != path.lanes) throw Fault("an instruction of the whole warp for some lanes");
+            if (i.flow == Flow::whole_warp && w.alive != w.all)
+                throw Fault("an instruction of the whole warp after some lanes have ended");
+            path.waits = on != w.alive;
+            if (!path.waits) {
+                ++path.at;
+                if (i.flow == Flow::whole_warp) {
+                    i.run(m, i, on);
+                    return true;
+                }
+                w.at_barrier = true;
+            }
+            break;
+    }
+    w.paths.push_back(path);
+    return false;
+}
+
+// Until the warp ends or waits for the others of its block.
+void run_warp(Machine& m) {
+    Warp& w = *m.warp;
+    while (!w.at_barrier) {
+        meet(w.paths);
+        if (w.paths.empty()) {
+            w.ended = true;
+            return;
+        }
+        Path path = next_path(m);
+        size_t meeting = SIZE_MAX;  // where others wait or will go on
+        for (const Path& p : w.paths)
+            if (p.at > path.at) meeting = std::min(meeting, p.at);
+        const bool alone = w.paths.empty();
+        while (step(m, path, alone))
+            if (path.at >= meeting) {
+                w.paths.push_back(path);
+                break;
+            }
+    }
+}
+
+void begin(Warp& w, const Kernel& k, uint32_t first_thread, uint32_t threads) {
+    w.registers.resize(std::max(w.registers.size(), static_cast<size_t>(k.n_registers) * warp_size));
+    w.local.assign(k.local_bytes * warp_size, std::byte{0xff});
+    const uint32_t here = std::min<uint32_t>(warp_size, threads - first_thread);
+    w.all = w.alive = here == warp_size ? all_lanes : (Lanes{1} << here) - 1;
+    w.paths.assign(1, {0, w.all, false});
+    w.copies.clear();
+    w.groups = {};
+    w.carry = 0;
+    w.at_barrier = w.ended = false;
+}
+
+void set_special(Machine& m, const Launch& l, const std::array<uint32_t, 3>& block, uint32_t first_thread) {
+    const auto set = [&](const char* name, auto value_of) {
+        uint64_t* const cells = m.cells(m.kernel->special.at(name));
+        for (uint32_t lane = 0; lane < warp_size; ++lane) cells[lane] = value_of(lane);
+    };
+    set("%tid.x", [&](uint32_t lane) { return first_thread + lane; });
+    set("%ntid.x", [&](uint32_t) { return l.threads; });
+    set("%laneid", [](uint32_t lane) { return lane; });
+    const char* const axes[] = {"x", "y", "z"};
+    for (size_t a = 0; a < 3; ++a) {
+        set(cat("%ctaid.", axes[a]).c_str(), [&](uint32_t) { return block[a]; });
+        set(cat("%nctaid.", axes[a]).c_str(), [&](uint32_t) { return l.grid[a]; });
+    }
+}
+
+// Barriers are met when every warp that has not ended is at one.
+void run_block(Machine& m, std::span<Warp> warps, std::mt19937& order_of) {
+    std::vector<Warp*> order;
+    for (Warp& w : warps) order.push_back(&w);
+    while (true) {
+        std::ranges::shuffle(order, order_of);
+        for (Warp* w : order) {
+            m.warp = w;
+            if (!w->ended) run_warp(m);
+        }
+        if (std::ranges::all_of(warps, &Warp::ended)) return;
+        for (Warp& w : warps) w.at_barrier = false;
+    }
+}
+
+}  // namespace
+
+void run(const Launch& l) {
+    thread_local std::vector<Warp> pool;  // keeps its memory
+    std::mt19937 order_of(1);
+    const Kernel& k = *l.kernel;
+    const size_t n_warps = (l.threads + warp_size - 1) / warp_size;
+    if (pool.size() < n_warps) pool.resize(n_warps);
+    const std::span<Warp> warps(pool.data(), n_warps);
+    std::vector<std::max_align_t> shared((k.static_shared + l.dynamic_shared) / sizeof(std::max_align_t) + 1);
+    Machine m;
+    m.kernel = &k;
+    m.shared = {reinterpret_cast<std::byte*>(shared.data()), k.static_shared + l.dynamic_shared};
+    m.parameters = l.parameters;
+    const uint64_t blocks = uint64_t{l.grid[0]} * l.grid[1] * l.grid[2];
+    const uint64_t stride = blocks % 7 ? 7 : blocks % 11 ? 11 : 1;
+    std::array<uint32_t, 3> block{};
+    try {
+        for (uint64_t n = 0; n < blocks; ++n) {
+            const uint64_t b = n * stride % blocks;
+            block = {static_cast<uint32_t>(b % l.grid[0]), static_cast<uint32_t>(b / l.grid[0] % l.grid[1]),
+                     static_cast<uint32_t>(b / l.grid[0] / l.grid[1])};
+            std::ranges::fill(m.shared, std::byte{0xff});
+            for (size_t w = 0; w < n_warps; ++w) {
+                const auto first = static_cast<uint32_t>(w * warp_size);
+                begin(warps[w], k, first, l.threads);
+                m.warp = &warps[w];
+                set_special(m, l, block, first);
+            }
+            run_block(m, warps, order_of);
+        }
+    } catch (const Fault& f) {
+        throw Fault(cat(f.what(), "\n  in block (", block[0], ", ", block[1], ", ", block[2], ") of ", k.name,
+                        m.now ? cat("\n  line ", m.now->line, ": ", m.now->text) : std::string()));
+    }
+}
+
+}  // namespace nibble::card

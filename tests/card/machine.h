@@ -1,0 +1,155 @@
+// Kernels as the card in software holds them, and the state of a block that runs one.
+// A register is 32 cells of 64 bits, one per lane, whose low bytes hold values of any width; a predicate is a
+// mask in the first cell.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "tests/card/memory.h"
+
+namespace nibble::card {
+
+using Lanes = uint32_t;  // one bit per lane of a warp
+inline constexpr Lanes all_lanes = ~Lanes{0};
+inline constexpr int warp_size = 32;
+inline constexpr int no_slot = INT32_MIN;
+
+struct Machine;
+struct Instruction;
+using Handler = void (*)(Machine&, const Instruction&, Lanes);
+
+// What the scheduler of warps must know of an instruction.
+enum class Flow : uint8_t {
+    next,
+    branch,
+    exit,
+    whole_warp,  // all lanes must be there
+    barrier,     // all threads of the block must come
+};
+
+struct Instruction {
+    Handler run = nullptr;
+    Flow flow = Flow::next;
+    int guard = no_slot;  // a predicate
+    bool guard_negated = false;
+    int elements = 1;              // of a vector access
+    std::array<int, 4> out{};      // slots: registers, or ~n for constant n
+    std::array<int, 12> in{};      // addresses first
+    std::array<int64_t, 2> add{};  // to addresses; or a number of the instruction
+    int target = -1;               // of a branch
+    int line = 0;
+    std::string text;
+};
+
+struct Parameter {
+    std::string name;
+    size_t offset, bytes;
+};
+
+struct Kernel {
+    std::string name;
+    std::vector<Parameter> parameters;
+    size_t parameter_bytes = 0, local_bytes = 0, static_shared = 0;
+    int n_registers = 0;
+    int most_threads = 1024;             // of a block, where the kernel says it
+    std::map<std::string, int> special;  // registers that a launch sets, by name: %tid.x
+    std::vector<uint64_t> constants;     // 32 cells each
+    std::vector<Instruction> code;
+};
+
+// The kernels of a module's PTX. Throws Fault with the line of what is not understood.
+std::vector<Kernel> parse_module(std::string_view ptx);
+
+struct Launch {
+    const Kernel* kernel = nullptr;
+    std::array<uint32_t, 3> grid{1, 1, 1};
+    uint32_t threads = 32;
+    size_t dynamic_shared = 0;
+    std::vector<std::byte> parameters;
+};
+
+// Runs all blocks, one after the other, in an order of its own. Throws Fault.
+void run(const Launch& launch);
+
+// A copy into shared memory that no one has waited for: it has not happened yet.
+struct PendingCopy {
+    int lane, group;
+    uint32_t to, bytes;
+    uint64_t from;
+};
+
+// Lanes that are at the same instruction.
+struct Path {
+    size_t at;
+    Lanes lanes;
+    bool waits;  // for the other lanes
+};
+
+struct Warp {
+    std::vector<uint64_t> registers;
+    std::vector<std::byte> local;  // of one lane after the other
+    std::vector<Path> paths;
+    std::vector<PendingCopy> copies;
+    std::array<int, warp_size> groups{};  // of copies that a lane has closed
+    Lanes all = 0, alive = 0, carry = 0;
+    bool at_barrier = false, ended = false;
+};
+
+struct Machine {
+    const Kernel* kernel = nullptr;
+    Warp* warp = nullptr;
+    std::span<std::byte> shared;
+    std::span<const std::byte> parameters;
+    const Instruction* now = nullptr;
+    Bounds recent;  // the allocation last used
+
+    uint64_t* cells(int slot) {
+        return slot >= 0
+                   ? warp->registers.data() + static_cast<size_t>(slot) * warp_size
+                   : const_cast<uint64_t*>(kernel->constants.data()) + static_cast<size_t>(~slot) * warp_size;
+    }
+    Lanes& predicate(int slot) { return *reinterpret_cast<Lanes*>(cells(slot)); }
+
+    // A place in device, shared or local memory, at least as aligned as it is large.
+    std::byte* global(uint64_t address, size_t bytes);
+    std::byte* in_shared(uint64_t address, size_t bytes);
+    std::byte* in_local(uint64_t address, size_t bytes, int lane);
+};
+
+template <class T>
+T value(const uint64_t* cells, int lane) {
+    T v;
+    std::memcpy(&v, cells + lane, sizeof v);
+    return v;
+}
+// Integers fill the cell, so that a register may be wider than what is put there.
+template <class T>
+void set_value(uint64_t* cells, int lane, T v) {
+    if constexpr (std::is_integral_v<T>)
+        cells[lane] = static_cast<uint64_t>(v);
+    else
+        std::memcpy(cells + lane, &v, sizeof v);
+}
+template <class F>
+void each_lane(Lanes on, F f) {
+    for (int lane = 0; lane < warp_size; ++lane)
+        if (on >> lane & 1) f(lane);
+}
+
+// Addresses of shared and local memory among those of device memory.
+inline constexpr uint64_t shared_window = uint64_t{1} << 56, local_window = uint64_t{2} << 56;
+
+// Instructions by name without what does not change their effect here ("add.rn.f32", "shfl.sync.bfly.b32").
+// A name that is not there is null.
+Handler elementwise_handler(const std::string& name);  // lane by lane from registers to registers
+Handler access_handler(const std::string& name);       // ld, st, atom, cp.async, ldmatrix
+Handler warp_handler(const std::string& name);         // shfl, vote, mma
+
+}  // namespace nibble::card
