@@ -24,7 +24,7 @@ uint64_t address_of(Machine& m, const Instruction& i, int operand, int lane) {
 
 template <Space space>
 std::byte* place(Machine& m, uint64_t address, size_t bytes, int lane) {
-    if constexpr (space == Space::global) return m.global(address, bytes);
+    if constexpr (space == Space::global) return m.global(address, bytes, lane);
     if constexpr (space == Space::shared) return m.in_shared(address & 0xffffffff, bytes);
     if constexpr (space == Space::local) return m.in_local(address & 0xffffffff, bytes, lane);
     if constexpr (space == Space::parameter) {
@@ -33,7 +33,7 @@ std::byte* place(Machine& m, uint64_t address, size_t bytes, int lane) {
     }
     if (address >> 56 == shared_window >> 56) return m.in_shared(address - shared_window, bytes);
     if (address >> 56 == local_window >> 56) return m.in_local(address - local_window, bytes, lane);
-    return m.global(address, bytes);
+    return m.global(address, bytes, lane);
 }
 
 template <Space space, class T>
@@ -83,7 +83,7 @@ void copy_async(Machine& m, const Instruction& i, Lanes on) {
         if (bytes > copy_bytes) throw Fault("a copy of more bytes than its size");
         (void)m.in_shared(to, copy_bytes);
         require_alignment(from, copy_bytes);
-        if (bytes) (void)m.global(from, copy_bytes);
+        if (bytes) (void)m.global(from, copy_bytes, lane);
         m.warp->copies.push_back(
             {lane, m.warp->groups[static_cast<size_t>(lane)], static_cast<uint32_t>(to), bytes, from});
     });
@@ -100,7 +100,7 @@ void wait_for_groups(Machine& m, const Instruction& i, Lanes on) {
         if (due) {
             std::byte* const to = m.in_shared(c.to, copy_bytes);
             std::memset(to, 0, copy_bytes);
-            if (c.bytes) std::memcpy(to, m.global(c.from, copy_bytes), c.bytes);
+            if (c.bytes) std::memcpy(to, reinterpret_cast<const void*>(c.from), c.bytes);
         }
         return due;
     });
@@ -124,6 +124,8 @@ void load_matrices(Machine& m, const Instruction& i, Lanes on) {
         });
     }
 }
+
+void wait_for_launches(Machine& m, const Instruction&, Lanes on) { m.warp->waited |= on; }
 
 using Table = std::unordered_map<std::string, Handler>;
 
@@ -153,8 +155,10 @@ void add_space(Table& t, const std::string& name) {
 
 }  // namespace
 
-std::byte* Machine::global(uint64_t address, size_t bytes) {
+std::byte* Machine::global(uint64_t address, size_t bytes, int lane) {
     require_alignment(address, bytes);
+    if (!now->early && !(warp->waited >> lane & 1))
+        throw Fault("an access before the launches before have ended");
     if (!recent.holds(address, bytes)) recent = bounds_of(address, bytes);
     return reinterpret_cast<std::byte*>(address);
 }
@@ -182,6 +186,7 @@ Handler access_handler(const std::string& name) {
         add_space<Space::local>(*t, ".local");
         add_space<Space::parameter>(*t, ".param");
         add_space<Space::generic>(*t, "");
+        (*t)["griddepcontrol.wait"] = wait_for_launches;
         (*t)["cp.async.shared.global"] = copy_async;
         (*t)["cp.async.commit_group"] = close_group;
         (*t)["cp.async.wait_group"] = wait_for_groups;

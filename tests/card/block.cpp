@@ -106,15 +106,17 @@ void run_warp(Machine& m) {
     }
 }
 
-void begin(Warp& w, const Kernel& k, uint32_t first_thread, uint32_t threads) {
+void begin(Warp& w, const Launch& l, uint32_t first_thread) {
+    const Kernel& k = *l.kernel;
     w.registers.resize(std::max(w.registers.size(), static_cast<size_t>(k.n_registers) * warp_size));
     w.local.assign(k.local_bytes * warp_size, std::byte{0xff});
-    const uint32_t here = std::min<uint32_t>(warp_size, threads - first_thread);
+    const uint32_t here = std::min<uint32_t>(warp_size, l.threads - first_thread);
     w.all = w.alive = here == warp_size ? all_lanes : (Lanes{1} << here) - 1;
     w.paths.assign(1, {0, w.all, false});
     w.copies.clear();
     w.groups = {};
     w.carry = 0;
+    w.waited = l.overlaps ? 0 : all_lanes;
     w.at_barrier = w.ended = false;
 }
 
@@ -173,7 +175,7 @@ void run(const Launch& l) {
             std::ranges::fill(m.shared, std::byte{0xff});
             for (size_t w = 0; w < n_warps; ++w) {
                 const auto first = static_cast<uint32_t>(w * warp_size);
-                begin(warps[w], k, first, l.threads);
+                begin(warps[w], l, first);
                 m.warp = &warps[w];
                 set_special(m, l, block, first);
             }

@@ -39,6 +39,7 @@ struct Instruction {
     Flow flow = Flow::next;
     int guard = no_slot;  // a predicate
     bool guard_negated = false;
+    bool early = false;            // an access that may come before the launches before have ended
     int elements = 1;              // of a vector access
     std::array<int, 4> out{};      // slots: registers, or ~n for constant n
     std::array<int, 12> in{};      // addresses first
@@ -72,6 +73,8 @@ struct Launch {
     std::array<uint32_t, 3> grid{1, 1, 1};
     uint32_t threads = 32;
     size_t dynamic_shared = 0;
+    bool overlaps =
+        false;  // begins before the launch before has ended: until it waits, it may read constants
     std::vector<std::byte> parameters;
 };
 
@@ -99,6 +102,7 @@ struct Warp {
     std::vector<PendingCopy> copies;
     std::array<int, warp_size> groups{};  // of copies that a lane has closed
     Lanes all = 0, alive = 0, carry = 0;
+    Lanes waited = 0;  // for the launches before
     bool at_barrier = false, ended = false;
 };
 
@@ -118,7 +122,7 @@ struct Machine {
     Lanes& predicate(int slot) { return *reinterpret_cast<Lanes*>(cells(slot)); }
 
     // A place in device, shared or local memory, at least as aligned as it is large.
-    std::byte* global(uint64_t address, size_t bytes);
+    std::byte* global(uint64_t address, size_t bytes, int lane);
     std::byte* in_shared(uint64_t address, size_t bytes);
     std::byte* in_local(uint64_t address, size_t bytes, int lane);
 };

@@ -251,8 +251,10 @@ class KernelParser {
             if (i.flow == Flow::whole_warp && o != std::vector<std::string>{"-1"}) unknown(i);
             return;
         }
-        // Threads run one after the other, so memory is always in order; and launches do not overlap.
-        if (root == "membar" || root == "fence" || root == "griddepcontrol") return;
+        // Threads run one after the other, so memory is always in order; and launches do not really overlap.
+        if (root == "membar" || root == "fence" || parts.back() == "launch_dependents") return;
+        // What is read as constant no launch may write; and copies begin with the weights.
+        i.early = root == "cp" || std::ranges::find(parts, "nc") != parts.end();
         if (call_value(i, parts, o)) return;
         if (root == "call") {
             i.run = elementwise_handler("call." + o[1]);

@@ -32,10 +32,11 @@ Kernel kernel(const std::string& body) {
 }
 
 // What a block of `threads` leaves in `n` words of memory.
-std::vector<uint32_t> words(const std::string& body, uint32_t threads, size_t n, size_t shared = 0) {
+std::vector<uint32_t> words(const std::string& body, uint32_t threads, size_t n, size_t shared = 0,
+                            bool overlaps = false) {
     const Kernel k = kernel(body);
     std::byte* const memory = allocate(4 * n);
-    Launch l{&k, {1, 1, 1}, threads, shared, std::vector<std::byte>(k.parameter_bytes)};
+    Launch l{&k, {1, 1, 1}, threads, shared, overlaps, std::vector<std::byte>(k.parameter_bytes)};
     std::memcpy(l.parameters.data(), &memory, sizeof memory);
     std::vector<uint32_t> result(n);
     const auto finish = [&] {
@@ -61,9 +62,9 @@ std::vector<uint32_t> each(const std::string& body) {
                  32, 32);
 }
 
-std::string fault(const std::string& body, uint32_t threads = 32, size_t shared = 0) {
+std::string fault(const std::string& body, uint32_t threads = 32, size_t shared = 0, bool overlaps = false) {
     try {
-        (void)words(body, threads, 32, shared);
+        (void)words(body, threads, 32, shared, overlaps);
     } catch (const Fault& f) {
         return f.what();
     }
@@ -214,7 +215,7 @@ TEST_CASE("matrices are multiplied as the figures of their fragments show") {
         const Kernel k = kernel(body);
         std::byte* const memory = allocate(4 * in.size());
         std::memcpy(memory, in.data(), 4 * in.size());
-        Launch launch{&k, {1, 1, 1}, 32, 0, std::vector<std::byte>(k.parameter_bytes)};
+        Launch launch{&k, {1, 1, 1}, 32, 0, false, std::vector<std::byte>(k.parameter_bytes)};
         std::memcpy(launch.parameters.data(), &memory, sizeof memory);
         run(launch);
         float d[4];
@@ -243,4 +244,8 @@ TEST_CASE("faults of kernels are found") {
     CHECK(found(fault("setp.lt.s32 %p1, %r1, 16;\n@%p1 ret;\nbar.warp.sync -1;"), "have ended"));
     CHECK(found(fault("@%p1 bra LOW;\nfrobnicate.u32 %r1;\nLOW: ret;"), "frobnicate"));
     CHECK(fault(parted + "add.s32 %r2, %r1, 1;\nLOW: bar.sync 0;") == "");
+    // Launches that overlap: constants may be read at once, all else after the wait.
+    const std::string wait = "griddepcontrol.wait;\n";
+    CHECK(found(fault("ld.global.u32 %r2, [%rd1];\n" + wait, 32, 0, true), "before the launches before"));
+    CHECK(fault("ld.global.nc.u32 %r2, [%rd1];\n" + wait + "st.global.u32 [%rd1], %r2;", 32, 0, true) == "");
 }

@@ -276,8 +276,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s) {
 
 cudaError_t cudaFuncSetAttribute(const void* stub, cudaFuncAttribute attribute, int value) {
     if (!rt().names.contains(stub)) return rt().fail(cudaErrorInvalidDeviceFunction, "not a kernel");
+    const auto kernel = rt().kernels.find(rt().names[stub]);
+    const size_t fixed = kernel == rt().kernels.end() ? 0 : kernel->second.static_shared;
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize ||
-        value > static_cast<int>(properties().sharedMemPerBlockOptin))
+        static_cast<size_t>(value) + fixed > properties().sharedMemPerBlockOptin)
         return rt().fail(cudaErrorInvalidValue, "an attribute, or more shared memory than a block can have");
     rt().shared_limits[stub] = value;
     return cudaSuccess;
@@ -302,6 +304,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* stub, v
              {grid.x, grid.y, grid.z},
              block.x,
              c->dynamicSmemBytes,
+             c->numAttrs > 0,
              std::vector<std::byte>(k.parameter_bytes)};
     for (size_t n = 0; n < k.parameters.size(); ++n)
         std::memcpy(l.parameters.data() + k.parameters[n].offset, arguments[n], k.parameters[n].bytes);
