@@ -42,7 +42,8 @@ bool convertible(Type t) { return t == Type::f16 || t == Type::q8_0 || t == Type
 // Whether the tile kernel can read these caches; and which of its kinds.
 bool has_tiles(const OpArgs& a, CacheKind& kind) {
     const auto& p = a.params->as<AttentionParams>();
-    const Tensor &k = a.in[1], &v = a.in[2];
+    const Tensor &q = a.in[0], &k = a.in[1], &v = a.in[2];
+    if (reinterpret_cast<uintptr_t>(q.data) % 8 != 0 || q.stride % 8 != 0) return false;  // read in pairs
     const auto even = [&](const Tensor& t) {
         return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.cols % 16 == 0 && t.cols <= largest_dim &&
                t.stride * p.page_size <= INT32_MAX / p.n_kv_heads &&

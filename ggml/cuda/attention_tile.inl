@@ -66,19 +66,42 @@ struct TileAttention {
     }
     __device__ bool on(int i) const { return row[i] < tile.rows; }
 
-    // ---- queries: scaled by a power of two each, as two parts whose sum has twice the bits
-    // -----------------
-    __device__ float query_value(int i, int col) const {
-        return on(i) && col < a.p.head_dim ? a.q.row(token[i])[head[i] * a.p.head_dim + col] : 0;
-    }
+    // ---- queries: scaled by a power of two each, as two parts whose sum has twice the bits --------------
+    // Values are read once and all at once: one way to memory, which decode would wait for again and again.
+    // So no load depends on a condition: where there is no row or column, another is read. Those of the
+    // longest heads are too many to be kept.
     __device__ void load_queries() {
+        constexpr bool kept = dim <= 256;
+        struct alignas(8) Pair {
+            float v[2];
+        };
+        const float* const query_row[2] = {a.q.row(token[0]) + head[0] * a.p.head_dim + lane() % 4 * 2,
+                                           a.q.row(token[1]) + head[1] * a.p.head_dim + lane() % 4 * 2};
+        const auto there = [&](int s) { return s * 16 < a.p.head_dim; };  // heads are whole steps
+        const auto read = [&](int s, int w) {
+            const float* const from = query_row[w % 2] + (there(s) ? s * 16 : 0);
+            return *reinterpret_cast<const Pair*>(from + w / 2 * 8);
+        };
+        Pair value[kept ? Shape::steps : 1][4];
+#pragma unroll
+        for (int s = 0; kept && s < Shape::steps; ++s)
+#pragma unroll
+            for (int w = 0; w < 4; ++w) value[s][w] = read(s, w);
+        const auto at = [&](int s, int w, int c) {
+            const Pair pair = kept ? value[s][w] : read(s, w);
+            return on(w % 2) && there(s) ? pair.v[c] : 0;
+        };
         float scale[2];
+#pragma unroll
         for (int i = 0; i < 2; ++i) {
             float largest = 0;
-            for (int col = lane() % 4; col < a.p.head_dim; col += 4) {
-                const float v = fabsf(query_value(i, col));
-                largest = v > largest ? v : largest;
-            }
+#pragma unroll
+            for (int s = 0; s < Shape::steps; ++s)
+#pragma unroll
+                for (int c = 0; c < 4; ++c) {
+                    const float v = fabsf(at(s, i + c / 2 * 2, c % 2));
+                    largest = v > largest ? v : largest;
+                }
             for (int m = 1; m < 4; m *= 2) {
                 const float other = shuffle_xor(largest, m);
                 largest = other > largest ? other : largest;
@@ -92,11 +115,9 @@ struct TileAttention {
         for (int s = 0; s < Shape::steps; ++s) {
             Words4 part[2];
 #pragma unroll
-            for (int w = 0; w < 4; ++w) {
-                const int i = w % 2, col = s * 16 + w / 2 * 8 + lane() % 4 * 2;
-                part[0].w[w] = rounded_pair<bf16>(query_value(i, col) * scale[i],
-                                                  query_value(i, col + 1) * scale[i], part[1].w[w]);
-            }
+            for (int w = 0; w < 4; ++w)
+                part[0].w[w] =
+                    rounded_pair<bf16>(at(s, w, 0) * scale[w % 2], at(s, w, 1) * scale[w % 2], part[1].w[w]);
 #pragma unroll
             for (int h = 0; h < Shape::query_parts; ++h)
                 if constexpr (Shape::queries_in_registers) {
