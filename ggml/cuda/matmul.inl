@@ -50,34 +50,54 @@ __device__ inline float range_factor(float most) {
     return bits_float(static_cast<uint32_t>(shift + 127) << 23);
 }
 
+// Whether four values from any multiple of four on can be read at once.
+__device__ inline bool in_fours(const float* row, int k) {
+    return k % 4 == 0 && reinterpret_cast<uintptr_t>(row) % sizeof(Words4) == 0;
+}
+__device__ inline Words4 four_words(const float* row, int i) {
+    return *reinterpret_cast<const Words4*>(row + i);
+}
 // Values i .. i + 3 of a row of k; zeros behind the last.
 __device__ inline void read_four(const float* row, int k, int i, float (&v)[4]) {
-    if (i + 4 <= k && reinterpret_cast<uintptr_t>(row) % sizeof(Words4) == 0) {
-        const Words4 w = *reinterpret_cast<const Words4*>(row + i);
-        for (int j = 0; j < 4; ++j) v[j] = bits_float(w.w[j]);
-    } else {
-        for (int j = 0; j < 4; ++j) v[j] = i + j < k ? row[i + j] : 0;
-    }
+    for (int j = 0; j < 4; ++j) v[j] = i + j < k ? row[i + j] : 0;
 }
 
-// A row as prepare_column() reads it.
+// A row as prepare_column() reads it: four values from i on, zeros behind the last. Where it is `in_fours`, a
+// thread has `at_once` fours on their way: load() depends on no condition (behind the last it reads others),
+// for nothing is asked for under one before what was asked for has come.
 struct PlainRow {
+    static constexpr int at_once = 8;
+    using Raw = Words4;
     const float* row;
     int k;
+    __device__ bool in_fours() const { return cuda::in_fours(row, k); }
+    __device__ Raw load(int i) const { return four_words(row, i < k ? i : 0); }
+    __device__ void finish(const Raw& raw, int i, float (&v)[4]) const {
+        for (int j = 0; j < 4; ++j) v[j] = i < k ? bits_float(raw.w[j]) : 0;
+    }
     __device__ void four(int i, float (&v)[4]) const { read_four(row, k, i, v); }
 };
 
-// Converts a row of k values for column c; called by the whole block. x.four(i, v) gives the values from i
-// on, zeros behind the last. `partial`: shared, a float per warp.
+// Converts a row of k values for column c; called by the whole block. `partial`: shared, a float per warp.
 template <class Values, int width>
 __device__ void prepare_column(const Values& x, int k, const Activations<width>& to, int64_t c,
                                float* partial) {
-    constexpr int at_once = 4;  // units of values that a thread has on their way, and keeps if they are all
+    constexpr int at_once = Values::at_once;  // kept, if they are all
     const int units = (k + 63) / 64 * 16, per_round = at_once * block_threads();
+    const bool in_fours = x.in_fours();
     float v[at_once][4];
     const auto read = [&](int first) {
+        const auto column = [&](int j) { return 4 * (first + j * block_threads() + thread_index()); };
+        if (in_fours) {
+            typename Values::Raw raw[at_once];
 #pragma unroll
-        for (int j = 0; j < at_once; ++j) x.four(4 * (first + j * block_threads() + thread_index()), v[j]);
+            for (int j = 0; j < at_once; ++j) raw[j] = x.load(column(j));
+#pragma unroll
+            for (int j = 0; j < at_once; ++j) x.finish(raw[j], column(j), v[j]);
+        } else {
+#pragma unroll
+            for (int j = 0; j < at_once; ++j) x.four(column(j), v[j]);
+        }
     };
     float most = 0;
     for (int first = 0; first < units; first += per_round) {

@@ -30,9 +30,26 @@ struct MatmulArgs {
 
 // A row on its way through the norm, as prepare_column() reads it.
 struct NormedRow {
+    static constexpr int at_once = 4;
+    struct Raw {
+        Words4 x, weight;
+    };
     const float *row, *weight;
     int k;
     float factor;
+    __device__ bool in_fours() const {
+        return cuda::in_fours(row, k) && (!weight || cuda::in_fours(weight, k));
+    }
+    __device__ Raw load(int i) const {
+        const int at = i < k ? i : 0;
+        return {four_words(row, at), four_words(weight ? weight : row, at)};
+    }
+    __device__ void finish(const Raw& raw, int i, float (&v)[4]) const {
+        for (int j = 0; j < 4; ++j) {
+            const float normed = bits_float(raw.x.w[j]) * factor;
+            v[j] = i >= k ? 0 : weight ? normed * bits_float(raw.weight.w[j]) : normed;
+        }
+    }
     __device__ void four(int i, float (&v)[4]) const {
         float w[4];
         read_four(row, k, i, v);

@@ -6,7 +6,7 @@ constexpr int norm_threads = 256;
 
 // 1 / sqrt(mean of (x - mean)^2 + eps) of n values; called by the whole block. `partial`: a float per warp.
 __device__ inline float norm_factor(const float* x, int n, float mean, float eps, float* partial) {
-    constexpr int at_once = 8;  // values that a thread has on their way
+    constexpr int at_once = 16;  // values that a thread has on their way
     float squares = 0;
     for (int first = thread_index(); first < n && thread_index() < norm_threads;
          first += at_once * norm_threads) {
