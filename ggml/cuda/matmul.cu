@@ -15,8 +15,9 @@ namespace {
 #include "ggml/cuda/matmul_row.inl"
 
 __global__ void prepare_kernel(View x, RowNorm norm, Activations<8> to) {
+    const NormAhead ahead = norm_ahead(norm, x.cols);
     wait_for_previous();
-    prepare_row(x, block_x(), norm, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
+    prepare_row(x, block_x(), norm, ahead, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
 }
 
 __device__ inline void store(const MatmulArgs& a, const Segment& s, int64_t row, int64_t column, float sum) {
@@ -72,8 +73,10 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) matm
             return a.prepared;
     }();
     if constexpr (f.table) table = fill_table(a.table);
+    NormAhead ahead;
+    if constexpr (alone) ahead = norm_ahead(a.norm, a.x.cols);
     wait_for_previous();
-    if constexpr (alone) prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
+    if constexpr (alone) prepare_row(a.x, 0, a.norm, ahead, block_x() == 0, x, 0, sums);
     if constexpr (alone || f.table) sync_block();
 
     const int64_t first = int64_t{block_y()} * 8 * n;
@@ -295,8 +298,9 @@ __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, V
     Product product(weight + block_x() * bytes, a.x.cols, warp_index() % runs);
     const auto x = arranged<1>(shared, 1, a.x.cols);
     if constexpr (f.table) table = fill_table(a.table);
+    const NormAhead ahead = norm_ahead(a.norm, a.x.cols);
     wait_for_previous();
-    prepare_row(a.x, 0, a.norm, block_x() == 0, x, 0, sums);
+    prepare_row(a.x, 0, a.norm, ahead, block_x() == 0, x, 0, sums);
     sync_block();
     const WarpColumns<1> columns(x, [](int) -> int64_t { return 0; });
     int side = 0;

@@ -63,15 +63,16 @@ __device__ inline void read_four(const float* row, int k, int i, float (&v)[4]) 
 }
 
 // A row as prepare_column() reads it: four values from i on, zeros behind the last. Where it is `in_fours`, a
-// thread has `at_once` fours on their way: load() depends on no condition (behind the last it reads others),
-// for nothing is asked for under one before what was asked for has come.
+// thread has `at_once` fours on their way, number j of the first or a later round: load() depends on no
+// condition (behind the last it reads others), for nothing is asked for under one before what was asked for
+// has come.
 struct PlainRow {
     static constexpr int at_once = 8;
     using Raw = Words4;
     const float* row;
     int k;
     __device__ bool in_fours() const { return cuda::in_fours(row, k); }
-    __device__ Raw load(int i) const { return four_words(row, i < k ? i : 0); }
+    __device__ Raw load(int i, int /*j*/, bool /*first*/) const { return four_words(row, i < k ? i : 0); }
     __device__ void finish(const Raw& raw, int i, float (&v)[4]) const {
         for (int j = 0; j < 4; ++j) v[j] = i < k ? bits_float(raw.w[j]) : 0;
     }
@@ -91,7 +92,7 @@ __device__ void prepare_column(const Values& x, int k, const Activations<width>&
         if (in_fours) {
             typename Values::Raw raw[at_once];
 #pragma unroll
-            for (int j = 0; j < at_once; ++j) raw[j] = x.load(column(j));
+            for (int j = 0; j < at_once; ++j) raw[j] = x.load(column(j), j, first == 0);
 #pragma unroll
             for (int j = 0; j < at_once; ++j) x.finish(raw[j], column(j), v[j]);
         } else {

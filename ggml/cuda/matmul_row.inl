@@ -28,21 +28,42 @@ struct MatmulArgs {
     TileTable table;
 };
 
+// The first fours of the norm's weight that a thread takes. They are constant, so they come while the launch
+// still waits for its row; out of memory, for the weights of a model have passed through the cache since.
+constexpr int norm_fours = 4;
+struct NormAhead {
+    Words4 weight[norm_fours];
+};
+__device__ inline NormAhead norm_ahead(const RowNorm& norm, int k) {
+    NormAhead ahead{};
+    const float* const weight = norm.on && norm.weight ? norm.weight.row(0) : nullptr;
+    if (!weight || !in_fours(weight, k)) return ahead;
+#pragma unroll
+    for (int j = 0; j < norm_fours; ++j) {
+        const int i = 4 * (j * block_threads() + thread_index());
+        ahead.weight[j] = load16(weight + (i < k ? i : 0));
+    }
+    return ahead;
+}
+
 // A row on its way through the norm, as prepare_column() reads it.
 struct NormedRow {
-    static constexpr int at_once = 4;
+    static constexpr int at_once = norm_fours;
     struct Raw {
         Words4 x, weight;
     };
     const float *row, *weight;
     int k;
     float factor;
+    const NormAhead& ahead;
     __device__ bool in_fours() const {
         return cuda::in_fours(row, k) && (!weight || cuda::in_fours(weight, k));
     }
-    __device__ Raw load(int i) const {
+    __device__ Raw load(int i, int j, bool first) const {
         const int at = i < k ? i : 0;
-        return {four_words(row, at), four_words(weight ? weight : row, at)};
+        Raw raw{four_words(row, at), ahead.weight[j]};
+        if (!first && weight) raw.weight = four_words(weight, at);
+        return raw;
     }
     __device__ void finish(const Raw& raw, int i, float (&v)[4]) const {
         for (int j = 0; j < 4; ++j) {
@@ -60,12 +81,12 @@ struct NormedRow {
 
 // Converts row r of x for column c; the whole block. One block of a launch `keeps` the normed row.
 template <int width>
-__device__ void prepare_row(const View& x, int64_t r, const RowNorm& norm, bool keeps,
+__device__ void prepare_row(const View& x, int64_t r, const RowNorm& norm, const NormAhead& ahead, bool keeps,
                             const Activations<width>& to, int64_t c, float* partial) {
     const float* const in = x.row(r);
     if (!norm.on) return prepare_column(PlainRow{in, x.cols}, x.cols, to, c, partial);
     const NormedRow row{in, norm.weight ? norm.weight.row(0) : nullptr, x.cols,
-                        norm_factor(in, x.cols, 0, norm.eps, partial)};
+                        norm_factor(in, x.cols, 0, norm.eps, partial), ahead};
     if (keeps && norm.out)
         for (int i = 4 * thread_index(); i < x.cols; i += 4 * block_threads()) {
             float v[4];
