@@ -5,19 +5,10 @@
 #include <algorithm>
 
 #include "ggml/base/cat.h"
+#include "ggml/base/split.h"
 
 namespace nibble {
 namespace {
-
-std::vector<std::string> split(const std::string& text, char by) {
-    std::vector<std::string> parts;
-    for (size_t at = 0; at <= text.size();) {
-        const size_t end = std::min(text.find(by, at), text.size());
-        parts.push_back(text.substr(at, end - at));
-        at = end + 1;
-    }
-    return parts;
-}
 
 // CLI11 appends what its validators say.
 std::string value_name(const CLI::Option& o) {

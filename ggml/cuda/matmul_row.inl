@@ -90,7 +90,10 @@ __device__ void prepare_row(const View& x, int64_t r, const RowNorm& norm, const
     if (keeps && norm.out)
         for (int i = 4 * thread_index(); i < x.cols; i += 4 * block_threads()) {
             float v[4];
-            row.four(i, v);
+            if (row.in_fours())
+                row.finish(row.load(i, 0, false), i, v);
+            else
+                row.four(i, v);
             for (int j = 0; j < 4 && i + j < x.cols; ++j) norm.out.row(r)[i + j] = v[j];
         }
     prepare_column(row, x.cols, to, c, partial);

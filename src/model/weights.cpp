@@ -10,6 +10,18 @@
 #include "ggml/base/mapped_file.h"
 
 namespace nibble {
+namespace {
+
+Tensor row_of(std::vector<float>& values) {
+    Tensor t;
+    t.rows = 1;
+    t.cols = static_cast<int64_t>(values.size());
+    t.stride = t.cols * static_cast<int64_t>(sizeof(float));
+    t.data = reinterpret_cast<std::byte*>(values.data());
+    return t;
+}
+
+}  // namespace
 
 Result<Tensor> WeightStore::host_view(const TensorSource& source, WeightUse use) {
     const TensorInfo& t = *source;
@@ -36,11 +48,7 @@ Result<Tensor> WeightStore::host_view(const TensorSource& source, WeightUse use)
     // The biases of experts, a row each, are one vector.
     auto& f = vectors_.emplace_back(static_cast<size_t>(v.rows * v.cols));
     for (int64_t r = 0; r < v.rows; ++r) decode_row(source, r, f.data() + r * v.cols);
-    v.cols *= std::exchange(v.rows, 1);
-    v.type = Type::f32;
-    v.stride = v.cols * static_cast<int64_t>(sizeof(float));
-    v.data = reinterpret_cast<std::byte*>(f.data());
-    return v;
+    return row_of(f);
 }
 
 Backend& WeightStore::backend_of(std::string_view name, WeightUse use) const {
@@ -69,12 +77,7 @@ Result<Tensor> WeightStore::get(const std::string& name, WeightUse use) {
 Tensor WeightStore::constant(const std::string& name, std::span<const float> values) {
     const auto known = used_.find({name, WeightUse::vector});
     if (known != used_.end()) return known->second.tensor;
-    auto& kept = vectors_.emplace_back(values.begin(), values.end());
-    Tensor host;
-    host.rows = 1;
-    host.cols = static_cast<int64_t>(kept.size());
-    host.stride = host.cols * static_cast<int64_t>(sizeof(float));
-    host.data = reinterpret_cast<std::byte*>(kept.data());
+    const Tensor host = row_of(vectors_.emplace_back(values.begin(), values.end()));
     used_[{name, WeightUse::vector}] = {host, host, {}, &backend_of(name, WeightUse::vector), nullptr};
     return host;
 }

@@ -15,7 +15,7 @@ void require_alignment(uint64_t address, size_t bytes) {
 
 enum class Space { global, shared, local, parameter, generic };
 
-// `none` is for addresses without a register.
+// An address may be without a register.
 uint64_t address_of(Machine& m, const Instruction& i, int operand, int lane) {
     const int slot = i.in[static_cast<size_t>(operand)];
     const uint64_t base = slot == no_slot ? 0 : m.cells(slot)[lane];

@@ -121,18 +121,16 @@ void begin(Warp& w, const Launch& l, uint32_t first_thread) {
 }
 
 void set_special(Machine& m, const Launch& l, const std::array<uint32_t, 3>& block, uint32_t first_thread) {
-    const auto set = [&](const char* name, auto value_of) {
-        uint64_t* const cells = m.cells(m.kernel->special.at(name));
-        for (uint32_t lane = 0; lane < warp_size; ++lane) cells[lane] = value_of(lane);
+    int slot = 0;  // in the order of special_registers
+    const auto set = [&](uint32_t first, uint32_t step) {
+        uint64_t* const cells = m.cells(slot++);
+        for (uint32_t lane = 0; lane < warp_size; ++lane) cells[lane] = first + lane * step;
     };
-    set("%tid.x", [&](uint32_t lane) { return first_thread + lane; });
-    set("%ntid.x", [&](uint32_t) { return l.threads; });
-    set("%laneid", [](uint32_t lane) { return lane; });
-    const char* const axes[] = {"x", "y", "z"};
-    for (size_t a = 0; a < 3; ++a) {
-        set(cat("%ctaid.", axes[a]).c_str(), [&](uint32_t) { return block[a]; });
-        set(cat("%nctaid.", axes[a]).c_str(), [&](uint32_t) { return l.grid[a]; });
-    }
+    set(first_thread, 1);
+    set(l.threads, 0);
+    set(0, 1);
+    for (const uint32_t b : block) set(b, 0);
+    for (const uint32_t n : l.grid) set(n, 0);
 }
 
 // Barriers are met when every warp that has not ended is at one.

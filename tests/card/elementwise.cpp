@@ -35,28 +35,11 @@ struct Halves {  // f16x2
     u16 bits[2];
 };
 
+// "s32" and the like.
 template <class T>
-constexpr const char* type_name = nullptr;
-template <>
-constexpr const char* type_name<s8> = "s8";
-template <>
-constexpr const char* type_name<u8> = "u8";
-template <>
-constexpr const char* type_name<s16> = "s16";
-template <>
-constexpr const char* type_name<u16> = "u16";
-template <>
-constexpr const char* type_name<s32> = "s32";
-template <>
-constexpr const char* type_name<u32> = "u32";
-template <>
-constexpr const char* type_name<s64> = "s64";
-template <>
-constexpr const char* type_name<u64> = "u64";
-template <>
-constexpr const char* type_name<f32> = "f32";
-template <>
-constexpr const char* type_name<f64> = "f64";
+std::string type_name() {
+    return cat(std::is_floating_point_v<T> ? "f" : std::is_signed_v<T> ? "s" : "u", 8 * sizeof(T));
+}
 
 template <auto f, class D, class... S>
 void lane_by_lane(Machine& m, const Instruction& i, Lanes on) {
@@ -282,7 +265,7 @@ using Table = std::unordered_map<std::string, Handler>;
 
 template <class... T, class F>
 void each(F add) {
-    (add.template operator()<T>(cat(".", type_name<T>)), ...);
+    (add.template operator()<T>(cat(".", type_name<T>())), ...);
 }
 
 void add_integers(Table& t) {

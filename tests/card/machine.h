@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstring>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +19,10 @@ using Lanes = uint32_t;  // one bit per lane of a warp
 inline constexpr Lanes all_lanes = ~Lanes{0};
 inline constexpr int warp_size = 32;
 inline constexpr int no_slot = INT32_MIN;
+
+// Registers that a launch sets: the first slots of every kernel, in this order.
+inline constexpr std::array special_registers{"%tid.x",   "%ntid.x",   "%laneid",   "%ctaid.x", "%ctaid.y",
+                                              "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z"};
 
 struct Machine;
 struct Instruction;
@@ -59,9 +62,8 @@ struct Kernel {
     std::vector<Parameter> parameters;
     size_t parameter_bytes = 0, local_bytes = 0, static_shared = 0;
     int n_registers = 0;
-    int most_threads = 1024;             // of a block, where the kernel says it
-    std::map<std::string, int> special;  // registers that a launch sets, by name: %tid.x
-    std::vector<uint64_t> constants;     // 32 cells each
+    int most_threads = 1024;          // of a block, where the kernel says it
+    std::vector<uint64_t> constants;  // 32 cells each
     std::vector<Instruction> code;
 };
 
@@ -73,8 +75,7 @@ struct Launch {
     std::array<uint32_t, 3> grid{1, 1, 1};
     uint32_t threads = 32;
     size_t dynamic_shared = 0;
-    bool overlaps =
-        false;  // begins before the launch before has ended: until it waits, it may read constants
+    bool overlaps = false;  // with the launch before: until it waits, it may read constants
     std::vector<std::byte> parameters;
 };
 
@@ -150,7 +151,7 @@ void each_lane(Lanes on, F f) {
 // Addresses of shared and local memory among those of device memory.
 inline constexpr uint64_t shared_window = uint64_t{1} << 56, local_window = uint64_t{2} << 56;
 
-// Instructions by name without what does not change their effect here ("add.rn.f32", "shfl.sync.bfly.b32").
+// Instructions by name without what does not change their effect here ("add.rn.f32", "shfl.bfly.b32").
 // A name that is not there is null.
 Handler elementwise_handler(const std::string& name);  // lane by lane from registers to registers
 Handler access_handler(const std::string& name);       // ld, st, atom, cp.async, ldmatrix

@@ -7,6 +7,7 @@
 
 #include "ggml/base/cat.h"
 #include "ggml/base/checked.h"
+#include "ggml/base/split.h"
 #include "tests/card/machine.h"
 #include "tests/card/ptx_text.h"
 
@@ -64,9 +65,7 @@ class KernelParser {
         if (const size_t at = head.find(".maxntid"); at != std::string_view::npos)
             kernel_.most_threads = std::stoi(std::string(trimmed(head.substr(at + 8, 16))));
         line_ += static_cast<int>(std::ranges::count(head, '\n'));
-        for (const char* special : {"%tid.x", "%ntid.x", "%laneid", "%ctaid.x", "%ctaid.y", "%ctaid.z",
-                                    "%nctaid.x", "%nctaid.y", "%nctaid.z"})
-            kernel_.special[special] = slots_[special] = kernel_.n_registers++;
+        for (const char* special : special_registers) slots_[special] = kernel_.n_registers++;
         statements(body);
         Instruction end;
         end.run = nothing;
@@ -137,7 +136,7 @@ class KernelParser {
             s = trimmed(s.substr(end));
         }
         const size_t end = std::min(s.find_first_of(" \t\n{"), s.size());
-        decode(i, split_at(s.substr(0, end), '.'), split_operands(s.substr(end)));
+        decode(i, split(s.substr(0, end), '.'), split_operands(s.substr(end)));
         kernel_.code.push_back(std::move(i));
     }
 
@@ -205,7 +204,7 @@ class KernelParser {
             const std::string& s = list[n];
             std::vector<std::string> parts{s};
             if (s[0] == '{') parts = split_operands(std::string_view(s).substr(1, s.size() - 2));
-            if (n < n_out && s.find('|') != std::string::npos) parts = split_at(s, '|');
+            if (n < n_out && s.find('|') != std::string::npos) parts = split(s, '|');
             if (s[0] == '[') {
                 memory_operand(i, in++, s);
                 continue;
@@ -270,7 +269,7 @@ class KernelParser {
             i.add[0] = static_cast<int64_t>(number(o[0]));
             o.clear();
         }
-        if (root == "cp" && o.size() > 2) {  // the size of a copy is part of its name
+        if (root == "cp" && o.size() > 2) {  // copies have one size; how much of it is read may follow
             if (o[2] != "16") unknown(i);
             o.erase(o.begin() + 2);
             i.in[2] = no_slot;
@@ -282,8 +281,8 @@ class KernelParser {
             i.in[0] = constant(number(o.back()) ? ~uint64_t{0} : 0);
         i.run = elementwise_handler(name);
         if (!i.run) i.run = access_handler(name);
-        if (Handler wide = warp_handler(name)) i.run = wide;
-        if (warp_handler(name) || root == "ldmatrix") i.flow = Flow::whole_warp;
+        if (!i.run || root == "ldmatrix") i.flow = Flow::whole_warp;
+        if (!i.run) i.run = warp_handler(name);
         if (!i.run) unknown(i);
     }
 

@@ -2,6 +2,7 @@
 // Sizes are not checked against anything: the text is the compiler's own.
 #include "tests/card/ptx_text.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 
@@ -43,16 +44,6 @@ std::vector<std::string> split_operands(std::string_view s) {
         const std::string_view operand = trimmed(s.substr(from, i - from));
         if (!operand.empty()) out.emplace_back(operand);
         from = i + 1;
-    }
-    return out;
-}
-
-std::vector<std::string> split_at(std::string_view s, char separator) {
-    std::vector<std::string> out;
-    for (size_t from = 0; from <= s.size();) {
-        const size_t at = std::min(s.find(separator, from), s.size());
-        out.emplace_back(s.substr(from, at - from));
-        from = at + 1;
     }
     return out;
 }

@@ -14,7 +14,6 @@ std::string_view trimmed(std::string_view s);
 std::string without_comments(std::string_view ptx);
 // At commas that no brackets enclose.
 std::vector<std::string> split_operands(std::string_view s);
-std::vector<std::string> split_at(std::string_view s, char separator);
 // The position behind the bracket that closes the one at `open`.
 size_t closing(std::string_view s, size_t open);
 

@@ -310,22 +310,12 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* stub, v
         std::memcpy(l.parameters.data() + k.parameters[n].offset, arguments[n], k.parameters[n].bytes);
     return rt().add(stream(c->stream), [launch = std::move(l)] { run(launch); });
 }
-// What nvcc's stubs refer to; the backend launches through the function above.
-cudaError_t cudaLaunchKernel(const void* stub, dim3 grid, dim3 block, void** arguments, size_t shared,
-                             cudaStream_t s) {
-    cudaLaunchConfig_t c{};
-    c.gridDim = grid;
-    c.blockDim = block;
-    c.dynamicSmemBytes = shared;
-    c.stream = s;
-    return cudaLaunchKernelExC(&c, stub, arguments);
+// What the stubs of nvcc 12 and 13 refer to; the backend launches through the function above.
+cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t) {
+    return cudaErrorInvalidConfiguration;
 }
-unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, void*) { return 1; }
 cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) { return cudaErrorInvalidConfiguration; }
-cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* stub) {
-    *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(stub));
-    return cudaSuccess;
-}
+cudaError_t __cudaGetKernel(cudaKernel_t*, const void*) { return cudaErrorInvalidConfiguration; }
 cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t) {
     return cudaErrorInvalidConfiguration;
 }
@@ -374,7 +364,5 @@ void __cudaRegisterFunction(void**, const char* stub, char*, const char* name, i
                             void*, int*) {
     rt().names[stub] = name;
 }
-void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
-char __cudaInitModule(void**) { return 1; }
 
 }  // extern "C"
