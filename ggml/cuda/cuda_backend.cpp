@@ -267,7 +267,9 @@ size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
 }
 
 cuda::Exec CudaBackend::exec(cuda::Stream* stream) const {
-    return {stream, &card_, counters_.get(), options_.most_streamed};
+    const bool warpgroups =
+        options_.warpgroups && cuda::warpgroups_built() && card_.major == 9 && card_.minor == 0;
+    return {stream, &card_, counters_.get(), options_.most_streamed, warpgroups};
 }
 
 Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) const {

@@ -27,6 +27,9 @@ struct CudaOptions {
     // Rows of activations up to which weights are streamed, 32 rows at a time, if that fills the card better
     // than to multiply matrices.
     int64_t most_streamed = 128;
+    // More rows than that on a card of generation 9.0: four warps multiply together, weights rounded to f16.
+    // false: the bits of a row do not depend on how many there are.
+    bool warpgroups = true;
 };
 
 // Bytes of plain rows, from the first of the first to the last of the last: columns of something wider end

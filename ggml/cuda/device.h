@@ -7,7 +7,7 @@
 // 32 lanes of a warp, sync_block() by all threads of the block.
 //
 //   thread_index() block_x() block_y() block_z() lane() warp_index() block_threads() grid_x()
-//   shared_memory()                   std::byte*, aligned to 16
+//   shared_memory()                   std::byte*, aligned to 1024
 //   wait_for_previous()               every thread of every kernel calls it once. Cards from 9.0 on begin a
 //                                     launch before the last one has ended; what launches leave may be read,
 //                                     and written, from here on. Weights, which none writes, may be read
@@ -39,6 +39,19 @@
 //   a[0]: row g, k 2t, 2t+1    a[1]: row g+8, same k    a[2]: row g, k 2t+8, 2t+9    a[3]: row g+8, those k
 //   b[0]: k 2t, 2t+1, column g     b[1]: k 2t+8, 2t+9, column g
 //   d[0], d[1]: row g, columns 2t, 2t+1     d[2], d[3]: row g+8
+//
+// Generation 9.0 alone, where warpgroups_built() says that the kernels were compiled for it: products of a
+// warpgroup, four warps of which the first is a multiple of four. They run beside what follows.
+//   publish_shared()                  what the thread wrote to shared memory, or waited for, is there for the
+//                                     products that come after the next barrier
+//   warpgroup_begin()                 the registers of the products to come are ready
+//   warpgroup_multiply(d, a, tile, step)   d[16][4] += A B with 16 rows per warp, 128 columns and k 16: a as
+//                                     in m16n8k16, d[j] as its d for columns 8 j ..; B from shared memory:
+//                                     16 `step` .. of 64 f16 of each of 128 columns, a column 128 bytes,
+//                                     whose 16-byte pieces i of column c lie at i ^ (c % 8). `tile` is
+//                                     aligned to 1024; neither it nor a or d may be touched until waited for
+//   warpgroup_commit()                closes a group of products; warpgroup_wait<n>() waits until at most n
+//                                     groups run; warpgroup_results(d) comes before d is read
 #pragma once
 
 #include <cstddef>

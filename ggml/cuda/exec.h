@@ -18,6 +18,7 @@ struct Exec {
     const Card* card;
     int* counters;          // attention_counters of them
     int64_t most_streamed;  // as CudaOptions says
+    bool warpgroups;        // that multiply together are to be had
 };
 
 using OpFunction = void (*)(const Exec&, const OpArgs&, std::span<std::byte> scratch);

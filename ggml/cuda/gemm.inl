@@ -145,12 +145,7 @@ __global__ void __launch_bounds__(256) gemm_kernel(MatmulArgs a) {
     std::byte* const stages = shared_memory() + table_bytes(f);
     const uint32_t* table = nullptr;
     int64_t first = int64_t{block_y()} * S::row_blocks;
-    int which = 0;
-    const auto padded = [&](int w) {
-        return (a.segment[w].blocks + S::row_blocks - 1) / S::row_blocks * S::row_blocks;
-    };
-    while (which + 1 < a.segments && first >= padded(which)) first -= padded(which++);
-    const Segment& s = a.segment[which];
+    const Segment& s = a.segment[segment_at(a, S::row_blocks, first)];
     const int64_t k = a.x.cols, rows = a.x.rows;
     const auto tiles = static_cast<int>(TileFormat::tiles(k)), run = static_cast<int>(run_tiles(tiles));
     const GemmPlace at{s.data + first * f.block_bytes(k), s.blocks - first, block_x() * S::columns};
@@ -196,15 +191,7 @@ __global__ void __launch_bounds__(256) gemm_kernel(MatmulArgs a) {
     copy_wait<0>();
 #pragma unroll
     for (int i = 0; i < n_rows; ++i)
-#pragma unroll
-        for (int j = 0; j < n; ++j)
-#pragma unroll
-            for (int c = 0; c < 4; ++c) {
-                const int in_block = lane() / 4 + c / 2 * 8;
-                const int64_t block = first + mine + i, row = 16 * block + in_block;
-                const int64_t column = at.column + S::first_column() + 8 * j + lane() % 4 * 2 + c % 2;
-                if (row >= s.rows || column >= rows) continue;
-                const float factor = row_factor<f>(s.data + block * f.block_bytes(k), k, in_block);
-                store(a, s, row, column, total[i].d[j][c] * a.prepared.inverse[column] * factor);
-            }
+        if (first + mine + i < s.blocks)
+            store_fragments<f>(a, s, first + mine + i, at.column + S::first_column(), a.prepared.inverse,
+                               total[i]);
 }

@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "ggml/base/checked.h"
-#include "ggml/cuda/exec.h"
-#include "ggml/cuda/tiles.h"
-#include "ggml/cuda/view.h"
+#include "ggml/cuda/product.h"
 
 namespace nibble::cuda {
 namespace {
@@ -18,12 +16,6 @@ __global__ void prepare_kernel(View x, RowNorm norm, Activations<8> to) {
     const NormAhead ahead = norm_ahead(norm, x.cols);
     wait_for_previous();
     prepare_row(x, block_x(), norm, ahead, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
-}
-
-__device__ inline void store(const MatmulArgs& a, const Segment& s, int64_t row, int64_t column, float sum) {
-    if (s.bias) sum += s.bias.row(0)[row];
-    if (a.residual) sum += a.residual.row(column)[s.first_col + row];
-    a.out.row(column)[s.first_col + row] = sum;
 }
 
 // Sixteen rows of one of the weights.
@@ -118,9 +110,6 @@ __global__ void f32_matmul_kernel(MatmulArgs a, int64_t stride) {
     if (lane() == 0) store(a, s, row, column, sum);
 }
 
-constexpr int64_t few = 32;  // rows of x that weights are read for at once
-// Rows of x for which they may be, so many at a time.
-int64_t most_streamed(const Exec& e) { return std::max(few, e.most_streamed); }
 constexpr size_t largest_alone = size_t{64} << 10;  // bytes of shared memory for an unprepared row
 
 template <TileFormat f, int n, bool alone>
@@ -209,8 +198,8 @@ void prepare(const Exec& e, const MatmulArgs& a) {
 
 MatmulArgs args_of(const OpArgs& a, const Tensor& x, const RowNorm& norm, std::span<std::byte> scratch) {
     const Segment none{nullptr, 0, 0, 0, Tensor{}};
-    return {
-        {none, none, none}, 0, x, a.in[1], a.out[0], norm, arranged<8>(scratch.data(), x.rows, x.cols), {}};
+    return {{{none, none, none}, 0, x, a.in[1], a.out[0], norm, {}},
+            arranged<8>(scratch.data(), x.rows, x.cols)};
 }
 
 Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
@@ -222,6 +211,7 @@ Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
 void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, const Tensor& x, RowNorm norm) {
     const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
     if (x.rows == 0) return;
+    const bool warpgroups = warpgroup_applies(e, x.rows);
     int32_t first_col = 0;
     bool prepared = false;
     for (size_t i = 0; i < n;) {
@@ -242,12 +232,19 @@ void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, cons
         }
         const bool alone = converts_itself(e, x, w.type);
         if (!prepared && !alone) {
-            prepare(e, args);
+            if (warpgroups)
+                prepare_warpgroup(e, args, scratch);
+            else
+                prepare(e, args);
             prepared = true;
+        }
+        norm.out.data = nullptr;  // the first launch keeps it
+        if (warpgroups) {
+            multiply_warpgroup(e, args, w.type, scratch);
+            continue;
         }
         const auto partial = scratch.subspan(arranged_bytes<8>(x.rows, x.cols));
         visit_tile_format(w.type, [&]<TileFormat f>() { launch_rows<f>(e, args, alone, partial); });
-        norm.out.data = nullptr;  // the first launch has kept it
     }
 }
 
@@ -350,7 +347,8 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
 // Of a step with the most rows, and of those with fewer.
 size_t matmul_scratch(const Exec& e, const OpArgs& a) {
     const int64_t rows = a.in[0].rows, cols = a.in[0].cols, some = std::min(rows, most_streamed(e));
-    const size_t all = arranged_bytes<8>(rows, cols);
+    size_t all = arranged_bytes<8>(rows, cols);
+    if (warpgroup_applies(e, rows)) all = std::max(all, warpgroup_scratch(rows, cols));
     if (!splits(some, cols)) return all;
     int64_t blocks = 0;
     for (int64_t i = 0; i < a.params->as<MatmulParams>().n_weights; ++i)

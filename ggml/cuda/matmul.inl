@@ -17,6 +17,7 @@ struct Activations {
     static constexpr int value_bytes = 128,
                          half_bytes = 64 * width;  // of a column and tile; of half a group's
     static constexpr int tile_bytes = width * value_bytes, tile_sums = width * 4;
+    static constexpr bool has_sums = true;
 
     __device__ std::byte* values_of(int64_t column) const {
         return values + column / width * tiles * tile_bytes + column % width * (value_bytes / 2);
@@ -24,6 +25,21 @@ struct Activations {
     __device__ float* sums_of(int64_t column) const {
         return sums + column / width * tiles * tile_sums + column % width * 4;
     }
+
+    // Where prepare_column() leaves a column: four values, and the sum of sixteen, from 4 `unit` on.
+    struct Column {
+        std::byte* values;
+        float* sums;
+        __device__ void put(int unit, Words2 w) const {
+            const int tile = unit / 16, step = unit / 4 % 4;
+            *reinterpret_cast<Words2*>(values + tile * tile_bytes + step / 2 * half_bytes + unit % 4 * 16 +
+                                       step % 2 * 8) = w;
+        }
+        __device__ void put_sum(int unit, float sum) const {
+            sums[unit / 16 * tile_sums + unit / 4 % 4] = sum;
+        }
+    };
+    __device__ Column column(int64_t c) const { return {values_of(c), sums_of(c)}; }
 };
 
 // Memory cut into its parts.
@@ -80,9 +96,8 @@ struct PlainRow {
 };
 
 // Converts a row of k values for column c; called by the whole block. `partial`: shared, a float per warp.
-template <class Values, int width>
-__device__ void prepare_column(const Values& x, int k, const Activations<width>& to, int64_t c,
-                               float* partial) {
+template <class Values, class To>
+__device__ void prepare_column(const Values& x, int k, const To& to, int64_t c, float* partial) {
     constexpr int at_once = Values::at_once;  // kept, if they are all
     const int units = (k + 63) / 64 * 16, per_round = at_once * block_threads();
     const bool in_fours = x.in_fours();
@@ -109,25 +124,23 @@ __device__ void prepare_column(const Values& x, int k, const Activations<width>&
             for (int i = 0; i < 4; ++i) most = fmaxf(most, fabsf(v[j][i]));
     }
     const float factor = range_factor(block_max(most, partial));
-    std::byte* const values = to.values_of(c);
-    float* const sums = to.sums_of(c);
+    const auto place = to.column(c);
     for (int first = 0; first < units; first += per_round) {
         if (units > per_round) read(first);
 #pragma unroll
         for (int j = 0; j < at_once; ++j) {
             const int u = first + j * block_threads() + thread_index();
-            float sum = 0;
             const Words2 w{
                 {half2(v[j][0] * factor, v[j][1] * factor), half2(v[j][2] * factor, v[j][3] * factor)}};
-            for (int i = 0; i < 4; ++i)
-                sum += half_to_float(static_cast<uint16_t>(w.w[i / 2] >> (i % 2 * 16)));
-            sum += shuffle_xor(sum, 1);
-            sum += shuffle_xor(sum, 2);
-            if (u >= units) continue;
-            const int tile = u / 16, step = u / 4 % 4;
-            *reinterpret_cast<Words2*>(values + tile * to.tile_bytes + step / 2 * to.half_bytes + u % 4 * 16 +
-                                       step % 2 * 8) = w;
-            if (u % 4 == 0) sums[tile * to.tile_sums + step] = sum;
+            if constexpr (To::has_sums) {
+                float sum = 0;
+                for (int i = 0; i < 4; ++i)
+                    sum += half_to_float(static_cast<uint16_t>(w.w[i / 2] >> (i % 2 * 16)));
+                sum += shuffle_xor(sum, 1);
+                sum += shuffle_xor(sum, 2);
+                if (u < units && u % 4 == 0) place.put_sum(u, sum);
+            }
+            if (u < units) place.put(u, w);
         }
     }
     if (thread_index() == 0) to.inverse[c] = 1 / factor;

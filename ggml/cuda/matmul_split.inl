@@ -19,23 +19,18 @@ struct SplitRange {
 // Adds the runs of a row block and stores its results, for rows of x from `first` on; the whole warp.
 template <TileFormat f, int n>
 __device__ void finish_split(const MatmulArgs& a, const RowBlock& block, int first, const Words4* partial) {
-    const Segment& s = a.segment[block.which];
+    Sums<n> sums{};
 #pragma unroll
     for (int i = 0; i < n; ++i) {
         Words4 part[runs];
 #pragma unroll
         for (int r = 0; r < runs; ++r) part[r] = partial[(r * n + i) * 32 + lane()];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            float sum = 0;
+        for (int j = 0; j < 4; ++j)
 #pragma unroll
-            for (int r = 0; r < runs; ++r) sum += bits_float(part[r].w[j]);
-            const int in_block = lane() / 4 + j / 2 * 8, column = first + 8 * i + lane() % 4 * 2 + j % 2;
-            const int64_t row = 16 * block.index + in_block;
-            if (row < s.rows && column < a.x.rows)
-                store(a, s, row, column, scaled<f>(sum, a.prepared, column, block.data, a.x.cols, in_block));
-        }
+            for (int r = 0; r < runs; ++r) sums.d[i][j] += bits_float(part[r].w[j]);
     }
+    store_fragments<f>(a, a.segment[block.which], block.index, first, a.prepared.inverse, sums);
 }
 
 // Block y: a run; z: 8 n rows of x; x and the warp: 16 rows of the weights, and those that are as many

@@ -30,6 +30,8 @@ int device_count();
 std::string why_no_device();
 Result<Card> card(int device);
 size_t free_bytes(int device);
+// Whether the kernels were compiled for products of warpgroups (device.h).
+bool warpgroups_built();
 
 // Memory of the device, freed with the last owner; 256-byte aligned.
 Result<std::shared_ptr<std::byte>> allocate(int device, size_t bytes, std::string_view purpose);

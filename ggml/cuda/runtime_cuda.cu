@@ -46,6 +46,14 @@ std::string why_no_device() {
                                                       : cat("no GPU can be used: ", cudaGetErrorString(e));
 }
 
+bool warpgroups_built() {
+#ifdef NIBBLE_CUDA_WARPGROUPS
+    return true;
+#else
+    return false;
+#endif
+}
+
 size_t free_bytes(int device) {
     size_t free = 0, total = 0;
     if (cudaSetDevice(device) == cudaSuccess) (void)cudaMemGetInfo(&free, &total);

@@ -101,6 +101,7 @@ void wait_for_groups(Machine& m, const Instruction& i, Lanes on) {
             std::byte* const to = m.in_shared(c.to, copy_bytes);
             std::memset(to, 0, copy_bytes);
             if (c.bytes) std::memcpy(to, reinterpret_cast<const void*>(c.from), c.bytes);
+            m.warp->unpublished |= Lanes{1} << c.lane;
         }
         return due;
     });

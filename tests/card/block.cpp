@@ -90,6 +90,7 @@ void run_warp(Machine& m) {
     while (!w.at_barrier) {
         meet(w.paths);
         if (w.paths.empty()) {
+            if (!w.products.empty()) throw Fault("a warp ended with products under way");
             w.ended = true;
             return;
         }
@@ -115,6 +116,10 @@ void begin(Warp& w, const Launch& l, uint32_t first_thread) {
     w.paths.assign(1, {0, w.all, false});
     w.copies.clear();
     w.groups = {};
+    w.products.clear();
+    w.product_groups = 0;
+    w.registers_ready = false;
+    w.unpublished = 0;
     w.carry = 0;
     w.waited = l.overlaps ? 0 : all_lanes;
     w.at_barrier = w.ended = false;
@@ -144,7 +149,11 @@ void run_block(Machine& m, std::span<Warp> warps, std::mt19937& order_of) {
             if (!w->ended) run_warp(m);
         }
         if (std::ranges::all_of(warps, &Warp::ended)) return;
-        for (Warp& w : warps) w.at_barrier = false;
+        m.published = true;
+        for (Warp& w : warps) {
+            w.at_barrier = false;
+            m.published &= w.unpublished == 0;
+        }
     }
 }
 
@@ -171,6 +180,7 @@ void run(const Launch& l) {
             block = {static_cast<uint32_t>(b % l.grid[0]), static_cast<uint32_t>(b / l.grid[0] % l.grid[1]),
                      static_cast<uint32_t>(b / l.grid[0] / l.grid[1])};
             std::ranges::fill(m.shared, std::byte{0xff});
+            m.published = true;
             for (size_t w = 0; w < n_warps; ++w) {
                 const auto first = static_cast<uint32_t>(w * warp_size);
                 begin(warps[w], l, first);

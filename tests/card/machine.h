@@ -48,6 +48,7 @@ struct Instruction {
     std::array<int, 12> in{};      // addresses first
     std::array<int64_t, 2> add{};  // to addresses; or a number of the instruction
     int target = -1;               // of a branch
+    std::vector<int> sums;         // registers of a warpgroup's product
     int line = 0;
     std::string text;
 };
@@ -89,6 +90,14 @@ struct PendingCopy {
     uint64_t from;
 };
 
+// A warp's product that it has not waited for: what it reads must stay as it was.
+struct PendingProduct {
+    const Instruction* instruction;
+    int group;
+    std::vector<std::byte> read;
+    uint64_t descriptor;  // of the matrix in shared memory
+};
+
 // Lanes that are at the same instruction.
 struct Path {
     size_t at;
@@ -102,8 +111,12 @@ struct Warp {
     std::vector<Path> paths;
     std::vector<PendingCopy> copies;
     std::array<int, warp_size> groups{};  // of copies that a lane has closed
+    std::vector<PendingProduct> products;
+    int product_groups = 0;        // that the warp has closed
+    bool registers_ready = false;  // for products: wgmma.fence
     Lanes all = 0, alive = 0, carry = 0;
-    Lanes waited = 0;  // for the launches before
+    Lanes waited = 0;       // for the launches before
+    Lanes unpublished = 0;  // that have not shown their copies to the tensor cores
     bool at_barrier = false, ended = false;
 };
 
@@ -113,7 +126,8 @@ struct Machine {
     std::span<std::byte> shared;
     std::span<const std::byte> parameters;
     const Instruction* now = nullptr;
-    Bounds recent;  // the allocation last used
+    Bounds recent;          // the allocation last used
+    bool published = true;  // all that was copied to shared memory before the last barrier
 
     uint64_t* cells(int slot) {
         return slot >= 0
@@ -156,5 +170,6 @@ inline constexpr uint64_t shared_window = uint64_t{1} << 56, local_window = uint
 Handler elementwise_handler(const std::string& name);  // lane by lane from registers to registers
 Handler access_handler(const std::string& name);       // ld, st, atom, cp.async, ldmatrix
 Handler warp_handler(const std::string& name);         // shfl, vote, mma
+Handler warpgroup_handler(const std::string& name);    // wgmma, fence.proxy
 
 }  // namespace nibble::card

@@ -251,7 +251,8 @@ class KernelParser {
             return;
         }
         // Threads run one after the other, so memory is always in order; and launches do not really overlap.
-        if (root == "membar" || root == "fence" || parts.back() == "launch_dependents") return;
+        const bool proxy = root == "fence" && parts[1] == "proxy";
+        if (root == "membar" || (root == "fence" && !proxy) || parts.back() == "launch_dependents") return;
         // What is read as constant no launch may write; and copies begin with the weights.
         i.early = root == "cp" || std::ranges::find(parts, "nc") != parts.end();
         if (call_value(i, parts, o)) return;
@@ -265,16 +266,22 @@ class KernelParser {
         }
         if (root == "mov" && o[0][0] == '{') parts[0] = "unpack";
         if (root == "mov" && o[1][0] == '{') parts[0] = "pack";
-        if (root == "cp" && parts[2] == "wait_group") {
+        if ((root == "cp" && parts[2] == "wait_group") || (root == "wgmma" && parts[1] == "wait_group")) {
             i.add[0] = static_cast<int64_t>(number(o[0]));
             o.clear();
+        }
+        if (root == "wgmma" && parts[1] == "mma_async") {
+            for (const std::string& r : split_operands(std::string_view(o[0]).substr(1, o[0].size() - 2)))
+                i.sums.push_back(slot(r));
+            o.erase(o.begin());
         }
         if (root == "cp" && o.size() > 2) {  // copies have one size; how much of it is read may follow
             if (o[2] != "16") unknown(i);
             o.erase(o.begin() + 2);
             i.in[2] = no_slot;
         }
-        const bool no_result = root == "st" || root == "red" || root == "cp";
+        const bool no_result =
+            root == "st" || root == "red" || root == "cp" || root == "wgmma" || root == "fence";
         operands(i, o, no_result ? 0 : 1);
         const std::string name = plain_name(parts);
         if (name.ends_with(".pred") && is_number(o.back()))
@@ -283,6 +290,7 @@ class KernelParser {
         if (!i.run) i.run = access_handler(name);
         if (!i.run || root == "ldmatrix") i.flow = Flow::whole_warp;
         if (!i.run) i.run = warp_handler(name);
+        if (!i.run) i.run = warpgroup_handler(name);
         if (!i.run) unknown(i);
     }
 

@@ -7,12 +7,14 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "ggml/cuda/emulation/races.h"
 #include "ggml/cuda/emulation/stack_switch.h"
+#include "ggml/cuda/emulation/warpgroup.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define NIBBLE_ASAN_FIBERS 1
@@ -71,6 +73,8 @@ struct Fiber {
     Strand strand;
     std::vector<Copy> open;                // since the last commit
     std::deque<std::vector<Copy>> groups;  // committed, oldest first
+    bool unpublished = false;              // something that was copied
+    WarpgroupProducts products;
     // Two of each kind of rendezvous take turns, so that a fast thread is not at the next while a slow one
     // still leaves the last.
     uint8_t exchange = 0, warp_barrier = 0, block_barrier = 0;
@@ -85,10 +89,16 @@ struct Barrier {
     char of_turn[2];
 };
 
+constexpr std::align_val_t shared_alignment{1024};
+struct FreeShared {
+    void operator()(std::byte* p) const { ::operator delete(p, shared_alignment); }
+};
+
 // The threads that run one block after another, as a multiprocessor would.
 struct Team {
     std::vector<std::unique_ptr<Fiber>> fibers;
-    std::unique_ptr<std::byte[]> shared;
+    std::unique_ptr<std::byte, FreeShared> shared;
+    bool published = true;  // all that was copied before the last barrier
     Barrier block_barrier, warp_barrier[max_warps];
 };
 
@@ -167,6 +177,7 @@ void fiber_main() {
         (*m.kernel)();
         const Fiber& f = running();
         if (!f.open.empty() || !f.groups.empty()) fail("a thread ended with copies under way");
+        if (!f.products.idle()) fail("a thread ended with products under way");
         if (!f.waited) fail("a thread ended without wait_for_previous()");
         to_scheduler(State::ended);
     }
@@ -182,7 +193,7 @@ std::unique_ptr<Fiber> new_fiber() {
 void prepare(Fiber& f) {
     f.state = State::ready;
     f.exchange = f.warp_barrier = f.block_barrier = 0;
-    f.waited = f.fenced = false;
+    f.waited = f.fenced = f.unpublished = false;
     f.counter = nullptr;
 }
 
@@ -218,7 +229,8 @@ void run_warp(int first) {
 std::byte* new_shared(Team& team, size_t bytes) {
     const Unwatched filling;
     team.shared.reset();
-    team.shared.reset(new std::byte[bytes]);
+    team.shared.reset(static_cast<std::byte*>(::operator new(bytes, shared_alignment)));
+    team.published = true;
     std::memset(team.shared.get(), 0xff, bytes);  // NaNs of any type
     return team.shared.get();
 }
@@ -247,7 +259,11 @@ void run_block() {
         }
         if (ended == threads) return;
         if (waiting != threads) fail("a barrier is not reached by all threads of the block");
-        for (int i = 0; i < threads; ++i) fiber(i).state = State::ready;
+        m.team->published = true;
+        for (int i = 0; i < threads; ++i) {
+            fiber(i).state = State::ready;
+            m.team->published &= !fiber(i).unpublished;
+        }
     }
 }
 
@@ -316,12 +332,17 @@ void finish_copies(int under_way) {
         for (const Copy& c : f.groups.front()) {
             if (c.from) note_read16(c.from);
             note_write16(c.to);
+            f.unpublished = true;
             if (c.from)
                 std::memcpy(c.to, c.from, 16);
             else
                 std::memset(c.to, 0, 16);
         }
 }
+
+void publish_shared() { running().unpublished = false; }
+bool shared_is_published() { return machine().team->published; }
+WarpgroupProducts& products() { return running().products; }
 
 void fail(const char* what) {
     const Place& p = current();

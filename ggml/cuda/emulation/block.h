@@ -43,6 +43,11 @@ void queue_copy(void* shared, const void* global);
 void commit_copies();
 void finish_copies(int under_way);
 
+// For products of warpgroups: what copies brought is there for them after a barrier before which every thread
+// has called this since it waited for its own.
+void publish_shared();
+bool shared_is_published();
+
 // Ends the program: the kernel does what no GPU would allow.
 [[noreturn]] void fail(const char* what);
 

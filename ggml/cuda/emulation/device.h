@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "ggml/cuda/emulation/block.h"
+#include "ggml/cuda/emulation/warpgroup.h"
 #include "ggml/cuda/runtime.h"
 #include "ggml/types/float16.h"
 
@@ -189,6 +190,23 @@ inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
 inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     emulation::mma(d, a, b, emulation::low_bf16, emulation::high_bf16);
 }
+
+inline void publish_shared() { emulation::publish_shared(); }
+inline void warpgroup_begin() { emulation::products().begin(); }
+inline void warpgroup_multiply(float (&d)[16][4], const uint32_t (&a)[4], const std::byte* tile, int step) {
+    emulation::FragmentA mine;
+    std::memcpy(mine.a, a, sizeof mine.a);
+    const auto all = emulation::hand_over(mine);
+    emulation::WarpgroupProduct product{d[0], a, {}, tile, step, lane() % 4};
+    for (int i = 0; i < 4; ++i) product.rows[i] = all[lane() / 4 * 4 + i];
+    emulation::products().request(product);
+}
+inline void warpgroup_commit() { emulation::products().commit(); }
+template <int n>
+void warpgroup_wait() {
+    emulation::products().finish(n);
+}
+inline void warpgroup_results(float (&)[16][4]) {}
 
 template <class... P, class... A>
 void launch(void (*kernel)(P...), const Dims& dims, Stream& stream, A&&... args) {

@@ -1,0 +1,64 @@
+// Four warps multiply as the PTX ISA says of wgmma.m64n128k16: A from registers, B from shared memory.
+// Every lane computes its own 64 sums.
+#include "ggml/cuda/emulation/warpgroup.h"
+
+#include <cstring>
+#include <utility>
+
+#include "ggml/cuda/emulation/block.h"
+#include "ggml/types/float16.h"
+
+namespace nibble::cuda::emulation {
+namespace {
+
+float value(const std::byte* at) {
+    uint16_t bits;
+    std::memcpy(&bits, at, sizeof bits);
+    return f16_to_f32(bits);
+}
+
+void multiply(const WarpgroupProduct& p) {
+    constexpr int k = 16, columns = 128, column_bytes = 128, piece_bytes = 16;
+    if (std::memcmp(p.mine, p.rows[p.quarter].a, sizeof p.rows[0].a) != 0)
+        fail("a fragment was changed while its product was running");
+    float a[2][k];
+    for (int half = 0; half < 2; ++half)
+        for (int i = 0; i < k; ++i) {
+            const uint32_t pair = p.rows[i % 8 / 2].a[half + i / 8 * 2];
+            a[half][i] = f16_to_f32(static_cast<uint16_t>(pair >> (i % 2 * 16)));
+        }
+    for (int c = 0; c < columns; ++c) {
+        if (c % 8 / 2 != p.quarter) continue;
+        float b[k];
+        for (int i = 0; i < k; ++i) {
+            const int piece = (p.step * 2 + i / 8) ^ (c % 8);
+            b[i] = value(p.tile + c * column_bytes + piece * piece_bytes + i % 8 * 2);
+        }
+        for (int half = 0; half < 2; ++half) {
+            float& sum = p.sums[c / 8 * 4 + half * 2 + c % 2];
+            for (int i = 0; i < k; ++i) sum += a[half][i] * b[i];
+        }
+    }
+}
+
+}  // namespace
+
+void WarpgroupProducts::request(const WarpgroupProduct& p) {
+    if (!begun_) fail("a product of a warpgroup without warpgroup_begin()");
+    if (current().dims.threads % 128 != 0) fail("a warpgroup has 128 threads");
+    if (reinterpret_cast<uintptr_t>(p.tile) % 1024 != 0) fail("a tile is not aligned to 1024 bytes");
+    if (!shared_is_published()) fail("a tile is multiplied that was not published before the barrier");
+    open_.push_back(p);
+}
+
+void WarpgroupProducts::commit() {
+    begun_ = false;
+    groups_.push_back(std::exchange(open_, {}));
+}
+
+void WarpgroupProducts::finish(int running) {
+    for (; groups_.size() > static_cast<size_t>(running); groups_.pop_front())
+        for (const WarpgroupProduct& p : groups_.front()) multiply(p);
+}
+
+}  // namespace nibble::cuda::emulation

@@ -1,0 +1,49 @@
+// ProductArgs: what a matmul is made of apart from how its activations are arranged.
+// An argument of kernels; matmul.cu makes it, and matmul_warpgroup.cu multiplies many rows by it.
+#pragma once
+
+#include <algorithm>
+
+#include "ggml/cuda/exec.h"
+#include "ggml/cuda/tiles.h"
+#include "ggml/cuda/view.h"
+
+namespace nibble::cuda {
+
+// One of the weights whose results lie side by side.
+struct Segment {
+    const std::byte* data;
+    int64_t blocks;  // of 16 rows
+    int32_t rows, first_col;
+    View bias;
+};
+
+// The norm that x passes through on its way into the product.
+struct RowNorm {
+    bool on;
+    float eps;
+    View weight;
+    View out;  // where the rows are wanted besides; may be absent
+};
+
+struct ProductArgs {
+    Segment segment[max_matmul_weights];
+    int32_t segments;
+    View x, residual, out;
+    RowNorm norm;
+    TileTable table;
+};
+
+// Rows of x up to which weights are streamed: those of one pass at least.
+inline constexpr int64_t few = 32;
+inline int64_t most_streamed(const Exec& e) { return std::max(few, e.most_streamed); }
+
+// Products of more rows by four warps together (generation 9.0), where that is to be had; in
+// memory of warpgroup_scratch() bytes. prepare_warpgroup() converts x, for all weights that it is multiplied
+// by.
+bool warpgroup_applies(const Exec&, int64_t rows);
+size_t warpgroup_scratch(int64_t rows, int64_t cols);
+void prepare_warpgroup(const Exec&, const ProductArgs&, std::span<std::byte> scratch);
+void multiply_warpgroup(const Exec&, const ProductArgs&, Type weights, std::span<std::byte> scratch);
+
+}  // namespace nibble::cuda

@@ -1,0 +1,101 @@
+// Products of many rows by warpgroups (generation 9.0; elsewhere other kernels are tested here): against the
+// reference, at the edges of tiles, and that a row's bits are its own.
+#include <doctest/doctest.h>
+
+#include "ggml/base/cat.h"
+#include "ggml/ops/reference_backend.h"
+#include "tests/cuda/mirror.h"
+#include "tests/nmse.h"
+#include "tests/ops/harness.h"
+
+using namespace nibble;
+
+namespace {
+
+constexpr uint32_t seed = 20261123;
+// Weights and activations are rounded to f16.
+constexpr double tolerance = 1e-6;
+
+// A card that multiplies that way from 33 rows on.
+std::unique_ptr<MirrorBackend> early_card() { return mirrored_card({.most_streamed = 0}); }
+
+double error_of(const OpCase& c, Backend& backend) {
+    ReferenceBackend reference;
+    CaseRun expected(c, reference, seed), actual(c, backend, seed);
+    REQUIRE(expected.run() == "");
+    REQUIRE(actual.run() == "");
+    CHECK(actual.intact());
+    return nmse(expected.results(), actual.results());
+}
+
+OpCase product(Type type, int64_t x_rows, int64_t rows, int64_t cols) {
+    StepShape shape;
+    shape.tokens = x_rows;
+    return {cat(info(type).name, " ", x_rows, " rows by ", rows, " x ", cols), shape, tolerance,
+            [=](Builder& b, CaseSink& s) {
+                const Ref w = s.random_weight(b, type, rows, cols),
+                          bias = s.random_weight(b, Type::f32, 1, rows);
+                matmul(b, std::span<const Ref>(&w, 1), s.random_input(b, RowDim::tokens, cols),
+                       {s.random_input(b, RowDim::tokens, rows), std::span<const Ref>(&bias, 1)});
+            }};
+}
+
+}  // namespace
+
+TEST_CASE("warpgroups multiply every type as the reference does") {
+    const auto backend = early_card();
+    if (!backend) return;
+    for (const TypeInfo& t : all_types()) {
+        if (!t.decode || !t.encode || t.type == Type::f32) continue;
+        const OpCase c = product(t.type, 33, 40, 256);
+        INFO(c.label);
+        CHECK(error_of(c, *backend) <= tolerance);
+    }
+}
+
+// One warpgroup's rows or both, once or twice; tiles of x and of columns that are not full, one, even and
+// odd.
+TEST_CASE("warpgroups multiply up to the edges of their tiles") {
+    const auto backend = early_card();
+    if (!backend) return;
+    for (const Type type : {Type::q4_0, Type::f16})
+        for (const int64_t cols : {32, 64, 96, 320})
+            for (const auto& [x_rows, rows] : {std::pair{129, 15}, {128, 129}, {40, 273}, {250, 260}}) {
+                const OpCase c = product(type, x_rows, rows, cols);
+                INFO(c.label);
+                CHECK(error_of(c, *backend) <= tolerance);
+            }
+}
+
+TEST_CASE("weights of several types share the rows that warpgroups multiply") {
+    const auto backend = early_card();
+    if (!backend) return;
+    StepShape shape;
+    shape.tokens = 70;
+    const OpCase c{"three weights", shape, tolerance, [](Builder& b, CaseSink& s) {
+                       const Ref w[] = {s.random_weight(b, Type::q4_k, 140, 256),
+                                        s.random_weight(b, Type::q4_k, 20, 256),
+                                        s.random_weight(b, Type::q6_k, 33, 256)};
+                       matmul(b, w, s.random_input(b, RowDim::tokens, 256));
+                   }};
+    CHECK(error_of(c, *backend) <= tolerance);
+}
+
+TEST_CASE("how many rows there are does not change the bits of those that warpgroups multiply") {
+    const auto backend = early_card();
+    if (!backend) return;
+    // The same operands come first: operands of rows are drawn after the weight.
+    const auto results = [&](int64_t x_rows) {
+        StepShape shape;
+        shape.tokens = x_rows;
+        const OpCase c{"rows", shape, tolerance, [](Builder& b, CaseSink& s) {
+                           const Ref w = s.random_weight(b, Type::q4_0, 200, 128);
+                           matmul(b, w, s.random_input(b, RowDim::tokens, 128));
+                       }};
+        CaseRun run(c, *backend, seed);
+        REQUIRE(run.run() == "");
+        return run.results();
+    };
+    const auto few = results(40), many = results(300);
+    CHECK(std::equal(few.begin(), few.end(), many.begin()));
+}
