@@ -1,4 +1,4 @@
-// --device and --gpu-layers, over the CUDA backend.
+// --device, --gpu-layers and --deterministic, over the CUDA backend.
 // Without a GPU, `auto` says so in one line and leaves everything to the processor.
 #include <charconv>
 #include <cstdio>
@@ -39,6 +39,10 @@ void DeviceOptions::add(CLI::App& app) {
            "layers that the GPU runs, the last ones [auto: what its memory holds]")
         ->type_name("N|auto")
         ->group("Model");
+    app.add_flag("--deterministic", deterministic,
+                 "the same text whatever --batch and other requests do; a card of generation 9.0 (H100, H200) "
+                 "reads long prompts by faster arithmetic otherwise, others always keep to this")
+        ->group("Model");
 }
 
 Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads) const {
@@ -47,6 +51,7 @@ Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>& backen
     if (device == "cpu" || gpu_layers == 0) return {};
     CudaOptions options;
     options.threads = threads;
+    options.warpgroups = !deterministic;
     if (device != "auto") {
         options.device = NIBBLE_TRY(device_number(device));
         backends.push_back(NIBBLE_TRY(CudaBackend::create(options)));

@@ -1,5 +1,7 @@
 // The card in software, on PTX of a few lines: what instructions mean, and that faults are found.
 // Values are those of the PTX ISA's definitions and figures.
+#include <bit>
+
 #include <doctest/doctest.h>
 
 #include "ggml/base/cat.h"
@@ -228,6 +230,87 @@ TEST_CASE("matrices are multiplied as the figures of their fragments show") {
             CHECK(d[e] == expected);
         }
     }
+}
+
+namespace {
+
+// A [64 x 16] has 1 at (row, row % 16); B [16 x 128] has k + 16 (n % 32), in shared memory as its descriptor
+// says: 128 bytes a column, pieces of 16 bytes exchanged by the column's number. `before` and `after` stand
+// around the product.
+std::string warpgroup_product(const std::string& before, const std::string& after) {
+    std::string sums, body = ".reg .f32 %s<64>;\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n";
+    for (int r = 0; r < 64; ++r) {
+        sums += cat(r ? "," : "", "%s", r);
+        body += cat("mov.f32 %s", r, ", 0f3F800000;\n");
+    }
+    // Column: the thread. Its first 16 elements are two pieces.
+    body +=
+        "mov.u32 %r20, memory; shl.b32 %r3, %r1, 7; add.s32 %r20, %r20, %r3; and.b32 %r21, %r1, 7;\n"
+        "and.b32 %r22, %r1, 31; shl.b32 %r22, %r22, 4;\n";
+    for (int k = 0; k < 16; ++k)
+        body += cat("xor.b32 %r23, %r21, ", k / 8, "; shl.b32 %r23, %r23, 4; add.s32 %r23, %r23, %r20;\n",
+                    "add.s32 %r24, %r22, ", k, "; cvt.rn.f32.s32 %f1, %r24; cvt.rn.f16.f32 %h1, %f1;\n",
+                    "st.shared.b16 [%r23+", k % 8 * 2, "], %h1;\n");
+    // Row of the lane's fragment: 16 (warp) + g, and 8 more.
+    for (int r = 0; r < 4; ++r) {
+        body += cat("mov.u32 %r", 10 + r, ", 0;\n");
+        for (int half = 0; half < 2; ++half)
+            body += cat("shr.u32 %r3, %r1, 2; and.b32 %r3, %r3, 7; add.s32 %r3, %r3, ", 8 * (r % 2),
+                        "; and.b32 %r4, %r1, 3; shl.b32 %r4, %r4, 1; add.s32 %r4, %r4, ", half + 8 * (r / 2),
+                        "; setp.eq.s32 %p1, %r3, %r4; @%p1 or.b32 %r", 10 + r, ", %r", 10 + r, ", ",
+                        half ? 0x3c000000 : 0x3c00, ";\n");
+    }
+    body +=
+        "mov.u32 %r3, memory; shr.u32 %r3, %r3, 4; cvt.u64.u32 %rd3, %r3;\n"
+        "or.b64 %rd3, %rd3, 4611686293305360384;\n";
+    body += before;
+    body += cat("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {", sums,
+                "}, {%r10,%r11,%r12,%r13}, %rd3, add, 1, 1, 0;\nwgmma.commit_group.sync.aligned;\n");
+    body += after;
+    body += "mul.wide.u32 %rd2, %r1, 256; add.s64 %rd2, %rd2, %rd1;\n";
+    for (int r = 0; r < 64; ++r) body += cat("st.global.f32 [%rd2+", 4 * r, "], %s", r, ";\n");
+    return body;
+}
+
+constexpr size_t tile_bytes = 128 * 128;
+
+}  // namespace
+
+TEST_CASE("a warpgroup multiplies its registers by a matrix in shared memory") {
+    const auto r = words(
+        warpgroup_product("bar.sync 0;\nwgmma.fence.sync.aligned;\n", "wgmma.wait_group.sync.aligned 0;\n"),
+        128, 128 * 64, tile_bytes);
+    for (size_t thread = 0; thread < 128; ++thread)
+        for (size_t s = 0; s < 64; ++s) {
+            // Sums of a warp are its rows, those of group s / 4 the columns from 8 (s / 4) on.
+            const size_t row = thread % 32 / 4 + s / 2 % 2 * 8, column = s / 4 * 8 + thread % 4 * 2 + s % 2;
+            CHECK(std::bit_cast<float>(r[thread * 64 + s]) ==
+                  static_cast<float>(1 + row + 16 * (column % 32)));
+        }
+}
+
+TEST_CASE("faults of warpgroups are found") {
+    const auto fails = [](const std::string& before, const std::string& after, const char* what) {
+        try {
+            (void)words(warpgroup_product(before, after), 128, 128 * 64, tile_bytes);
+        } catch (const Fault& f) {
+            return found(f.what(), what);
+        }
+        return false;
+    };
+    const std::string begin = "bar.sync 0;\nwgmma.fence.sync.aligned;\n",
+                      wait = "wgmma.wait_group.sync.aligned 0;\n";
+    CHECK(fails("bar.sync 0;\n", wait, "registers are not ready"));
+    CHECK(fails(begin, "", "products under way"));
+    CHECK(fails(begin, "mov.u32 %r10, 7;\n" + wait, "has changed"));
+    CHECK(fails(begin, "st.shared.u32 [memory], %r1;\n" + wait, "has changed"));
+    // What was copied must be shown to the tensor cores before the barrier.
+    const std::string copy =
+        "mov.u32 %r3, memory; setp.eq.s32 %p1, %r1, 0;\n"
+        "@%p1 cp.async.cg.shared.global [%r3+2048], [%rd1], 16;\n"
+        "cp.async.commit_group; cp.async.wait_group 0;\n";
+    CHECK(fails(copy + begin, wait, "was not shown"));
+    CHECK(!fails(copy + "fence.proxy.async.shared::cta;\n" + begin, wait, ""));
 }
 
 TEST_CASE("faults of kernels are found") {
