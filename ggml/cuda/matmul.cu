@@ -320,12 +320,24 @@ __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, V
     }
 }
 
+// Memory for the activations where a product ends in its unit: the product's own results, which nobody asks
+// for. Its scratch may already be the unit's results.
+std::span<std::byte> unit_scratch(const OpArgs& matmul) {
+    const Tensor& t = matmul.out[0];
+    return {t.data, static_cast<size_t>(t.rows * t.stride)};
+}
+
+// Of one row, or of so many that warpgroups multiply them.
 bool is_gated_pair(const Exec& e, const BoundInstr& matmul, const BoundInstr& glu) {
     const OpArgs m = matmul.args(), g = glu.args();
-    return converts_itself(e, m.in[0], m.in[2].type) && m.params->as<MatmulParams>().n_weights == 2 &&
-           !m.in[1] && m.in[2].type == m.in[3].type && m.in[2].rows == m.in[3].rows &&
-           m.in[2].layout == Layout::packed && m.in[3].layout == Layout::packed &&
-           matmul.instr->for_next_only && g.in[0].data == m.out[0].data && g.in[0].cols == m.out[0].cols;
+    const Tensor& x = m.in[0];
+    const bool warpgroups =
+        warpgroup_applies(e, x.rows) && warpgroup_scratch(x.rows, x.cols) <= unit_scratch(m).size();
+    return (warpgroups || converts_itself(e, x, m.in[2].type)) &&
+           m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] && m.in[2].type == m.in[3].type &&
+           m.in[2].rows == m.in[3].rows && m.in[2].layout == Layout::packed &&
+           m.in[3].layout == Layout::packed && matmul.instr->for_next_only && g.in[0].data == m.out[0].data &&
+           g.in[0].cols == m.out[0].cols;
 }
 
 void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tensor& x, const RowNorm& norm) {
@@ -333,6 +345,11 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
     args.table = table_of(m.in[2].type);
     args.segments = 2;
     for (size_t i = 0; i < 2; ++i) args.segment[i] = segment_of(m, i, 0);
+    if (warpgroup_applies(e, x.rows)) {
+        prepare_warpgroup(e, args, unit_scratch(m));
+        return multiply_warpgroup(e, args, m.in[2].type, unit_scratch(m),
+                                  {true, g.params->as<GluParams>(), g.out[0]});
+    }
     visit_tile_format(m.in[2].type, [&]<TileFormat f>() {
         const size_t shared =
             table_bytes(f) + 4 * BlockProduct<f, 1, 1>::shared_bytes + arranged_bytes<1>(1, x.cols);

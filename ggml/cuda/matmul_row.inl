@@ -1,6 +1,7 @@
-// How rows of activations, which may come from a norm, get ready for a product, and where its results go. A
-// norm at the beginning of a product gives the bits of the norm by itself: both are norm.inl.
+// How rows of activations, which may come from a norm, get ready for a product. A norm at the beginning of a
+// product gives the bits of the norm by itself: both are norm.inl.
 
+#include "ggml/cuda/matmul_store.inl"
 #include "ggml/cuda/norm.inl"
 
 struct MatmulArgs : ProductArgs {
@@ -14,12 +15,6 @@ __device__ inline int segment_at(const ProductArgs& a, int64_t each, int64_t& fi
     const auto padded = [&](int w) { return (a.segment[w].blocks + each - 1) / each * each; };
     while (which + 1 < a.segments && first >= padded(which)) first -= padded(which++);
     return which;
-}
-
-__device__ inline void store(const ProductArgs& a, const Segment& s, int64_t row, int64_t column, float sum) {
-    if (s.bias) sum += s.bias.row(0)[row];
-    if (a.residual) sum += a.residual.row(column)[s.first_col + row];
-    a.out.row(column)[s.first_col + row] = sum;
 }
 
 // The first fours of the norm's weight that a thread takes. They are constant, so they come while the launch
@@ -91,54 +86,4 @@ __device__ void prepare_row(const View& x, int64_t r, const RowNorm& norm, const
             for (int j = 0; j < 4 && i + j < x.cols; ++j) norm.out.row(r)[i + j] = v[j];
         }
     prepare_column(row, x.cols, to, c, partial);
-}
-
-// The sum of a product as the result it stands for.
-template <TileFormat f, int width>
-__device__ float scaled(float sum, const Activations<width>& x, int64_t column, const std::byte* block,
-                        int64_t k, int r) {
-    return sum * x.inverse[column] * row_factor<f>(block, k, r);
-}
-
-// Stores the results of a row block, fragments of 8 n rows of x from `column` on; the whole warp. What they
-// need is read without conditions and some groups at a time, so that it is on its way together.
-template <TileFormat f, int n>
-__device__ void store_fragments(const ProductArgs& a, const Segment& s, int64_t block, int64_t column,
-                                const float* inverse, const Sums<n>& sums) {
-    constexpr int at_once = n < 4 ? n : 4;
-    static_assert(n % at_once == 0);
-    const int64_t row = 16 * block + lane() / 4, last_row = s.rows - 1, last_column = a.x.rows - 1;
-    const auto row_of = [&](int half) { return row + 8 * half < last_row ? row + 8 * half : last_row; };
-    float factor[2], bias[2] = {};
-    for (int half = 0; half < 2; ++half) {
-        factor[half] =
-            row_factor<f>(s.data + row_of(half) / 16 * f.block_bytes(a.x.cols), a.x.cols, row_of(half) % 16);
-        if (s.bias) bias[half] = s.bias.row(0)[row_of(half)];
-    }
-    const bool biased = static_cast<bool>(s.bias), added = static_cast<bool>(a.residual);
-#pragma unroll
-    for (int first = 0; first < n; first += at_once) {
-        const auto column_of = [&](int i) {  // of the lane's 2 `at_once`
-            return column + 8 * (first + i / 2) + lane() % 4 * 2 + i % 2;
-        };
-        float scale[2 * at_once], residual[2 * at_once][2] = {};
-#pragma unroll
-        for (int i = 0; i < 2 * at_once; ++i) {
-            const int64_t c = column_of(i) < last_column ? column_of(i) : last_column;
-            scale[i] = inverse[c];
-            if (!added) continue;
-            for (int half = 0; half < 2; ++half)
-                residual[i][half] = a.residual.row(c)[s.first_col + row_of(half)];
-        }
-#pragma unroll
-        for (int i = 0; i < 2 * at_once; ++i)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float sum = sums.d[first + i / 2][2 * half + i % 2] * scale[i] * factor[half];
-                if (biased) sum += bias[half];
-                if (added) sum += residual[i][half];
-                if (row + 8 * half <= last_row && column_of(i) <= last_column)
-                    a.out.row(column_of(i))[s.first_col + row + 8 * half] = sum;
-            }
-    }
 }

@@ -6,6 +6,7 @@
 namespace nibble::cuda {
 namespace {
 
+#include "ggml/cuda/gated.inl"
 #include "ggml/cuda/matmul.inl"
 #include "ggml/cuda/matmul_row.inl"
 
@@ -124,25 +125,28 @@ __device__ void weights_of(const LaneTile<f>& tile, const uint32_t* table, uint3
     }
 }
 
-// Block x: 128 rows of x; block y: 128 `blocks` rows of one of the weights.
+// Block x: 128 rows of x; block y: 128 `blocks` rows of one of the weights, or, with a unit, 128 of both.
 template <uint32_t code, int blocks>
 __global__ void __launch_bounds__(256, (WarpgroupShape<format_of(code), blocks>::resident))
-    warpgroup_kernel(ProductArgs args, WarpgroupRows x) {
+    warpgroup_kernel(ProductArgs args, WarpgroupRows x, UnitArgs unit) {
     constexpr TileFormat f = format_of(code);
     using S = WarpgroupShape<f, blocks>;
     constexpr int stages = S::stages;
     constexpr bool values = f.real();
     std::byte* const stage = shared_memory() + table_bytes(f);
     const uint32_t* table = nullptr;
-    int64_t first = int64_t{block_y()} * S::row_blocks;
-    const Segment& s = args.segment[segment_at(args, S::row_blocks, first)];
+    const bool paired = blocks == 2 && unit.on;
+    int64_t first = int64_t{block_y()} * (paired ? S::row_blocks / 2 : S::row_blocks);
+    const int which = paired ? 0 : segment_at(args, S::row_blocks, first);
+    const auto segment_of = [&](int i) -> const Segment& { return args.segment[paired ? i : which]; };
     const int64_t k = args.x.cols, rows = args.x.rows, first_row = block_x() * WarpgroupRows::rows;
     const auto tiles = static_cast<int>(TileFormat::tiles(k));
     if constexpr (f.table) table = fill_table(args.table);
 
     // The warp's row blocks; those behind the last are read as the last.
     const auto block_of = [&](int i) {
-        return first + (warp_index() / 4 * blocks + i) * 4 + warp_index() % 4;
+        const int of_warpgroup = paired ? warp_index() / 4 : warp_index() / 4 * blocks + i;
+        return first + of_warpgroup * 4 + warp_index() % 4;
     };
     const std::byte* weight[blocks];
     LaneTile<f> codes[blocks];
@@ -152,8 +156,10 @@ __global__ void __launch_bounds__(256, (WarpgroupShape<format_of(code), blocks>:
             load_tile<f>(tile_place<f>(weight[i], tiles, tile < tiles ? tile : tiles - 1), 0, codes[i]);
     };
 #pragma unroll
-    for (int i = 0; i < blocks; ++i)
+    for (int i = 0; i < blocks; ++i) {
+        const Segment& s = segment_of(i);
         weight[i] = s.data + (block_of(i) < s.blocks ? block_of(i) : s.blocks - 1) * f.block_bytes(k);
+    }
     load(0);
     wait_for_previous();
     RowCopies copies(x, first_row, rows);
@@ -210,25 +216,39 @@ __global__ void __launch_bounds__(256, (WarpgroupShape<format_of(code), blocks>:
     copy_wait<0>();
 
 #pragma unroll
-    for (int i = 0; i < blocks; ++i) {
-        warpgroup_results(sums[i].d);
-        if (block_of(i) < s.blocks) store_fragments<f>(args, s, block_of(i), first_row, x.inverse, sums[i]);
-    }
+    for (int i = 0; i < blocks; ++i) warpgroup_results(sums[i].d);
+    if constexpr (blocks == 2)
+        if (paired) {
+            if (block_of(0) < segment_of(0).blocks)
+                store_gated_fragments<f>(args, unit.params, unit.out, block_of(0), first_row, x.inverse,
+                                         sums);
+            return;
+        }
+#pragma unroll
+    for (int i = 0; i < blocks; ++i)
+        if (block_of(i) < segment_of(i).blocks)
+            store_fragments<f>(args, segment_of(i), block_of(i), first_row, x.inverse, sums[i]);
 }
 
 template <TileFormat f, int blocks>
-Dims dims_of(const ProductArgs& a) {
+Dims dims_of(const ProductArgs& a, const UnitArgs& unit) {
     using S = WarpgroupShape<f, blocks>;
     int64_t groups = 0;
     for (int i = 0; i < a.segments; ++i) groups += blocks_for(a.segment[i].blocks, S::row_blocks);
+    if (unit.on) groups = blocks_for(a.segment[0].blocks, S::row_blocks / 2);
     return {blocks_for(a.x.rows, WarpgroupRows::rows), static_cast<int32_t>(groups), 1, S::threads,
             S::shared_bytes};
 }
 
+template <TileFormat f, int blocks>
+void launch_blocks(const Exec& e, const ProductArgs& a, const WarpgroupRows& x, const UnitArgs& unit) {
+    launch(warpgroup_kernel<format_code(f), blocks>, dims_of<f, blocks>(a, unit), *e.stream, a, x, unit);
+}
+
 // How long a launch takes, in blocks of 128 x 128 results of a multiprocessor: its last turn is a whole one.
 template <TileFormat f, int blocks>
-int64_t turns(const Exec& e, const ProductArgs& a) {
-    const Dims d = dims_of<f, blocks>(a);
+int64_t turns(const Exec& e, const ProductArgs& a, const UnitArgs& unit) {
+    const Dims d = dims_of<f, blocks>(a, unit);
     return blocks * blocks_for(d.x * d.y, e.card->multiprocessors);
 }
 
@@ -247,13 +267,14 @@ void prepare_warpgroup(const Exec& e, const ProductArgs& a, std::span<std::byte>
            warpgroup_rows(scratch, a.x.rows, a.x.cols));
 }
 
-void multiply_warpgroup(const Exec& e, const ProductArgs& a, Type weights, std::span<std::byte> scratch) {
+void multiply_warpgroup(const Exec& e, const ProductArgs& a, Type weights, std::span<std::byte> scratch,
+                        const UnitArgs& unit) {
     const WarpgroupRows x = warpgroup_rows(scratch, a.x.rows, a.x.cols);
     visit_tile_format(weights, [&]<TileFormat f>() {
-        if (turns<f, 1>(e, a) < turns<f, 2>(e, a))
-            launch(warpgroup_kernel<format_code(f), 1>, dims_of<f, 1>(a), *e.stream, a, x);
+        if (!unit.on && turns<f, 1>(e, a, unit) < turns<f, 2>(e, a, unit))
+            launch_blocks<f, 1>(e, a, x, unit);
         else
-            launch(warpgroup_kernel<format_code(f), 2>, dims_of<f, 2>(a), *e.stream, a, x);
+            launch_blocks<f, 2>(e, a, x, unit);
     });
 }
 

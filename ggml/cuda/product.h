@@ -34,6 +34,13 @@ struct ProductArgs {
     TileTable table;
 };
 
+// The gated unit that a product with two weights of one type ends in, if it is on.
+struct UnitArgs {
+    bool on;
+    GluParams params;
+    View out;
+};
+
 // Rows of x up to which weights are streamed: those of one pass at least.
 inline constexpr int64_t few = 32;
 inline int64_t most_streamed(const Exec& e) { return std::max(few, e.most_streamed); }
@@ -44,6 +51,7 @@ inline int64_t most_streamed(const Exec& e) { return std::max(few, e.most_stream
 bool warpgroup_applies(const Exec&, int64_t rows);
 size_t warpgroup_scratch(int64_t rows, int64_t cols);
 void prepare_warpgroup(const Exec&, const ProductArgs&, std::span<std::byte> scratch);
-void multiply_warpgroup(const Exec&, const ProductArgs&, Type weights, std::span<std::byte> scratch);
+void multiply_warpgroup(const Exec&, const ProductArgs&, Type weights, std::span<std::byte> scratch,
+                        const UnitArgs& unit = {false, {}, Tensor{}});
 
 }  // namespace nibble::cuda

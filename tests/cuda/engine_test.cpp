@@ -19,9 +19,12 @@ struct Logits {
     std::vector<float> prompt, next;
 };
 
+const std::vector<int32_t> few_tokens{5, 17, 42, 7};
+
 // Logits of the last prompt token, and of one more token after it.
 Logits logits(const std::string& model, std::span<Backend* const> backends, int32_t gpu_layers,
-              MemoryForecast* forecast = nullptr, Observer* observer = nullptr) {
+              MemoryForecast* forecast = nullptr, Observer* observer = nullptr,
+              const std::vector<int32_t>& prompt = few_tokens) {
     RunnerConfig config;
     config.ctx = 64;
     config.gpu_layers = gpu_layers;
@@ -46,8 +49,9 @@ Logits logits(const std::string& model, std::span<Backend* const> backends, int3
         REQUIRE_MESSAGE(out, out.error().message());
         return std::vector<float>(out->begin(), out->end());
     };
-    result.prompt = step({5, 17, 42, 7}, 0);
-    for (int32_t i = 0; i < 3; ++i) result.next = step({11 + i}, 4 + i);  // the third is a replayed graph
+    result.prompt = step(prompt, 0);
+    const auto n = static_cast<int32_t>(prompt.size());
+    for (int32_t i = 0; i < 3; ++i) result.next = step({11 + i}, n + i);  // the third is a replayed graph
     return result;
 }
 
@@ -59,7 +63,7 @@ TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
     REQUIRE(cpu);
     if (!gpu) return;
     Backend* const both[] = {cpu->get(), gpu.get()};
-    for (const char* model :
+    for (const std::string model :
          {"models/fairytale-int8.gguf", "models/fairytale", "tests/golden/models/deepseek_v3"}) {
         INFO(model);
         const Logits expected = logits(model, std::span(both, 1), 0);
@@ -83,7 +87,7 @@ TEST_CASE("instructions that share or overlap launches give the bits of those by
     REQUIRE(cpu);
     if (!joined) return;
     REQUIRE(apart);
-    for (const char* model :
+    for (const std::string model :
          {"models/fairytale-int8.gguf", "models/fairytale", "tests/golden/models/qwen2",
           "tests/golden/models/cohere2", "tests/golden/models/qwen3_moe", "tests/golden/models/olmo2"}) {
         INFO(model);
@@ -114,13 +118,39 @@ struct Reader final : Observer {
 
 }  // namespace
 
+TEST_CASE("many rows share launches too: the same bits, and the CPU's logits") {
+    const auto joined = test_card({.most_streamed = 0});
+    auto apart =
+        CudaBackend::create({.graphs = false, .joined = false, .overlapped = false, .most_streamed = 0});
+    auto cpu = CpuBackend::create({2, "", true});
+    REQUIRE(cpu);
+    if (!joined) return;
+    REQUIRE(apart);
+    std::vector<int32_t> prompt;
+    for (int32_t i = 0; i < 40; ++i) prompt.push_back(3 + i * 7 % 50);
+    for (const std::string model :
+         {"tests/golden/models/qwen2", "tests/golden/models/olmo2", "tests/golden/models/gemma3"}) {
+        INFO(model);
+        Backend* const first[] = {cpu->get(), joined.get()};
+        Backend* const second[] = {cpu->get(), apart->get()};
+        const int64_t before = joined->joined_instructions();
+        const Logits a = logits(model, first, -1, nullptr, nullptr, prompt),
+                     b = logits(model, second, -1, nullptr, nullptr, prompt),
+                     c = logits(model, std::span(first, 1), 0, nullptr, nullptr, prompt);
+        CHECK(joined->joined_instructions() > before);
+        CHECK(a.prompt == b.prompt);
+        CHECK(a.next == b.next);
+        CHECK(nmse(c.prompt, a.prompt) < 1e-3);
+    }
+}
+
 TEST_CASE("an observer reads the GPU's activations in host memory and changes no bit") {
     auto cpu = CpuBackend::create({1, "", true});
     const auto gpu = test_card();
     REQUIRE(cpu);
     if (!gpu) return;
     Backend* const both[] = {cpu->get(), gpu.get()};
-    for (const char* model : {"tests/golden/models/qwen2", "tests/golden/models/deepseek_v3"}) {
+    for (const std::string model : {"tests/golden/models/qwen2", "tests/golden/models/deepseek_v3"}) {
         INFO(model);
         Reader reader;
         const Logits plain = logits(model, both, -1), seen = logits(model, both, -1, nullptr, &reader);
