@@ -59,9 +59,9 @@ bool has_tiles(const OpArgs& a, CacheKind& kind) {
     return kind == CacheKind::bf16 ? v.type == Type::bf16 : convertible(k.type) && convertible(v.type);
 }
 
-template <CacheKind kind, int dim, int row_groups>
+template <CacheKind kind, int dim, int row_groups, bool together = false>
 bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<std::byte> scratch) {
-    using Shape = TileShape<kind, dim, row_groups>;
+    using Shape = TileShape<kind, dim, row_groups, together>;
     const auto shared = [&](int stages) {
         return static_cast<size_t>(Shape::shared_bytes(stages, a.in[1].stride, a.in[2].stride));
     };
@@ -88,8 +88,8 @@ bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<
                                                static_cast<size_t>(args.p.v_head_dim);
     }
     const auto y = static_cast<int32_t>(heads);
-    launch(tile_kernel<kind, dim, row_groups>, Dims{tiles, y, args.walkers, 128, shared(args.stages)},
-           *e.stream, args);
+    launch(tile_kernel<kind, dim, row_groups, together>,
+           Dims{tiles, y, args.walkers, 128, shared(args.stages)}, *e.stream, args);
     if (args.walkers > 1 && !args.counters)
         launch(join_kernel<dim>, Dims{tiles, y, Shape::rows / 4, 128}, *e.stream, args, Shape::rows);
     return true;
@@ -108,6 +108,8 @@ bool launch_covers(const Exec& e, const OpArgs& a, AttentionArgs args, std::span
         if (!launch_tiles<kind, dim, 1>(e, a, args, scratch)) return false;
         args.cover = Cover::wide;
     }
+    if constexpr (dim <= 128)
+        if (warpgroups_apply(e, tokens) && launch_tiles<kind, dim, 4, true>(e, a, args, scratch)) return true;
     return launch_tiles<kind, dim, wide_groups>(e, a, args, scratch) ||
            launch_tiles<kind, dim, 1>(e, a, args, scratch);
 }

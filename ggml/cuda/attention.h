@@ -209,23 +209,35 @@ __device__ inline void join_row(const AttentionArgs& a, const QueryTile& tile, i
 // How caches come into shared memory: as they are, or converted to f16 there.
 enum class CacheKind : uint8_t { f16, bf16, converted };
 
-// The tile kernel's shapes: four warps, in `row_groups` groups of 16 query rows.
-template <CacheKind kind, int dim, int row_groups>
+// The tile kernel's shapes: four warps, in `row_groups` groups of 16 query rows, which may multiply together
+// as a warpgroup (generation 9.0).
+template <CacheKind kind, int dim, int row_groups, bool together>
 struct TileShape {
+    static constexpr bool warpgroup = together;
+    static_assert(!warpgroup || (row_groups == 4 && dim % 64 == 0 && dim <= 128));
     static constexpr int sharers = 4 / row_groups;  // warps of a row group
     static constexpr int rows = 16 * row_groups, keys = dim <= 128 ? 64 : 32;
     static constexpr int steps = dim / 16, key_steps = keys / 16;
     static constexpr int keys_per_warp = keys / sharers, cols_per_warp = dim / sharers;
-    static constexpr int stride = 2 * dim + 16;  // of a row in shared memory: 8 rows touch all banks once
-    static constexpr int tile_bytes = keys * stride;
-    // Parts whose sum stands for an f32; one of f16 for the queries would do for a third less work in
-    // prefill, with errors of 2e-7 (nmse) instead of 1e-8.
-    static constexpr int query_parts = 2;
+    // Of a row in shared memory: 8 rows touch all banks once. For warpgroups it is in panels of 64 columns,
+    // as their products read them (device.h).
+    static constexpr int stride = warpgroup ? 128 : 2 * dim + 16;
+    static constexpr int panel_bytes = keys * stride;
+    static constexpr int tile_bytes = warpgroup ? dim / 64 * panel_bytes : keys * stride;
+    // Where 8 columns of a row are: 16 bytes.
+    static __device__ int place(int row, int eight) {
+        if constexpr (!warpgroup) return row * stride + eight * 16;
+        return eight / 8 * panel_bytes + row * stride + ((eight % 8) ^ (row % 8)) * 16;
+    }
+    // Parts whose sum stands for an f32. One of f16 for the queries does for a third less work in prefill,
+    // with errors of 2e-7 (nmse) instead of 1e-8: what is gained where warpgroups round weights like that
+    // too.
+    static constexpr int query_parts = warpgroup && kind != CacheKind::bf16 ? 1 : 2;
     static constexpr int weight_parts = kind == CacheKind::bf16 ? 2 : 1;  // bf16 alone rounds too coarsely
     static constexpr bool queries_in_registers = dim <= 128;
     static constexpr int query_bytes = queries_in_registers ? 0 : row_groups * steps * query_parts * 512;
     static constexpr int weight_bytes = sharers == 1 ? 0 : row_groups * key_steps * weight_parts * 512;
-    static constexpr int most_bytes = 4 * 16 * 4;
+    static constexpr int most_bytes = warpgroup ? 1024 : 4 * 16 * 4;  // tiles begin at a multiple of it
 
     // A spare word's worth behind the raw rows: codes are read as aligned words.
     static constexpr int64_t raw_bytes(int64_t cache_stride) { return keys * cache_stride + 16; }

@@ -7,7 +7,7 @@ __device__ inline uint32_t halves_of_codes(uint32_t codes, uint32_t selector, ui
     return half2_sub(byte_perm(codes, 0x64646464, selector), zero);
 }
 
-// Eight values of block b of a q8_0 row, from the i-th eight; `at` is any even address.
+// The i-th eight values of a q8_0 block; `at` is any even address.
 __device__ inline void convert_q8_0(const std::byte* at, int i, std::byte* to) {
     const uint32_t d = *reinterpret_cast<const uint16_t*>(at), scale = d | d << 16;
     const std::byte* const codes = at + 2 + 8 * i;
@@ -20,11 +20,11 @@ __device__ inline void convert_q8_0(const std::byte* at, int i, std::byte* to) {
         v.w[2 * j] = half2_mul(halves_of_codes(c, 0x4140, 0x64806480), scale);
         v.w[2 * j + 1] = half2_mul(halves_of_codes(c, 0x4342, 0x64806480), scale);
     }
-    *reinterpret_cast<Words4*>(to + 16 * i) = v;
+    *reinterpret_cast<Words4*>(to) = v;
 }
 
 // Values 4 i .. 4 i + 3 and those 16 further of a q4_0 block.
-__device__ inline void convert_q4_0(const std::byte* at, int i, std::byte* to) {
+__device__ inline void convert_q4_0(const std::byte* at, int i, std::byte* const (&to)[2]) {
     const auto* const halves = reinterpret_cast<const uint16_t*>(at);
     const uint32_t d = halves[0], scale = d | d << 16;
     const uint32_t codes = halves[1 + 2 * i] | static_cast<uint32_t>(halves[2 + 2 * i]) << 16;
@@ -32,7 +32,7 @@ __device__ inline void convert_q4_0(const std::byte* at, int i, std::byte* to) {
         const uint32_t c = codes >> (4 * high) & 0x0f0f0f0f;
         const Words2 v{{half2_mul(halves_of_codes(c, 0x4140, 0x64086408), scale),
                         half2_mul(halves_of_codes(c, 0x4342, 0x64086408), scale)}};
-        *reinterpret_cast<Words2*>(to + 32 * high + 8 * i) = v;
+        *reinterpret_cast<Words2*>(to[high]) = v;
     }
 }
 
@@ -45,15 +45,17 @@ __device__ void convert_rows(Type type, int cols, int64_t stride, const std::byt
         const int row = u / units, c = u % units;
         if (c * 8 >= cols) continue;
         const std::byte* const from = raw + row * stride;
-        std::byte* const out = to + row * Shape::stride;
+        const auto out = [&](int eight) { return to + Shape::place(row, eight); };
+        const int i = c % 4, block = c - i;
         if (row >= filled)
-            *reinterpret_cast<Words4*>(out + 16 * c) = Words4{};
+            *reinterpret_cast<Words4*>(out(c)) = Words4{};
         else if (type == Type::q8_0)
-            convert_q8_0(from + c / 4 * 34, c % 4, out + c / 4 * 64);
+            convert_q8_0(from + c / 4 * 34, i, out(c));
         else if (type == Type::q4_0)
-            convert_q4_0(from + c / 4 * 18, c % 4, out + c / 4 * 64);
+            convert_q4_0(from + c / 4 * 18, i,
+                         {out(block + i / 2) + i % 2 * 8, out(block + 2 + i / 2) + i % 2 * 8});
         else
-            *reinterpret_cast<Words4*>(out + 16 * c) = *reinterpret_cast<const Words4*>(from + 16 * c);
+            *reinterpret_cast<Words4*>(out(c)) = *reinterpret_cast<const Words4*>(from + 16 * c);
     }
 }
 

@@ -10,10 +10,11 @@
 // and by the reading of shared memory in equal measure: 196 products and 64 load_matrix4 per warp and tile.
 
 #include "ggml/cuda/attention_convert.inl"
+#include "ggml/cuda/attention_products.inl"
 
-template <CacheKind kind, int dim, int row_groups>
+template <CacheKind kind, int dim, int row_groups, bool together>
 struct TileAttention {
-    using Shape = TileShape<kind, dim, row_groups>;
+    using Shape = TileShape<kind, dim, row_groups, together>;
     static constexpr bool bf16 = kind == CacheKind::bf16;
     static constexpr int score_tiles = Shape::keys_per_warp / 8, value_tiles = Shape::cols_per_warp / 8;
     static constexpr int query_words = Shape::queries_in_registers ? Shape::steps : 1;
@@ -159,7 +160,8 @@ struct TileAttention {
         constexpr int chunks = dim / 8, rows_at_once = 128 / chunks;
         const int chunk = thread_index() % chunks, first = thread_index() / chunks;
         const bool of_k = chunk * 8 < a.p.head_dim, of_v = chunk * 8 < a.p.v_head_dim;
-        to_k += first * Shape::stride + chunk * 16;
+        static_assert(rows_at_once % 8 == 0 || !Shape::warpgroup);
+        to_k += Shape::place(first, chunk);
 #pragma unroll
         for (int r = 0; r < Shape::keys; r += rows_at_once) {
             const int page = shuffle(pages[r / 32], (first + r) % 32);
@@ -203,53 +205,13 @@ struct TileAttention {
         for (int half = 0; half < 2; ++half) {
             const int used = half ? a.p.v_head_dim : a.p.head_dim, per_row = (dim - used) / 8;
             for (int i = thread_index(); i < Shape::keys * per_row; i += 128)
-                *reinterpret_cast<Words4*>(ready + half * Shape::tile_bytes + i / per_row * Shape::stride +
-                                           2 * used + i % per_row * 16) = Words4{};
+                *reinterpret_cast<Words4*>(ready + half * Shape::tile_bytes +
+                                           Shape::place(i / per_row, used / 8 + i % per_row)) = Words4{};
         }
     }
 
     // ---- one tile
     // ------------------------------------------------------------------------------------------
-    __device__ static void multiply(float (&d)[4], const uint32_t (&x)[4], uint32_t b0, uint32_t b1) {
-        const uint32_t b[2] = {b0, b1};
-        if constexpr (bf16)
-            mma_bf16(d, x, b);
-        else
-            mma_f16(d, x, b);
-    }
-    __device__ void score(const std::byte* k, float (&s)[score_tiles][4]) const {
-#pragma unroll
-        for (int j = 0; j < score_tiles; ++j)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) s[j][i] = 0;
-#pragma unroll
-        for (int kk = 0; kk < dim / 32; ++kk) {
-            uint32_t x[2][Shape::query_parts][4];
-#pragma unroll
-            for (int step = 0; step < 2; ++step)
-#pragma unroll
-                for (int h = 0; h < Shape::query_parts; ++h)
-                    if constexpr (Shape::queries_in_registers) {
-#pragma unroll
-                        for (int w = 0; w < 4; ++w) x[step][h][w] = query[2 * kk + step][h][w];
-                    } else {
-                        const Words4 words = *query_at(2 * kk + step, h);
-#pragma unroll
-                        for (int w = 0; w < 4; ++w) x[step][h][w] = words.w[w];
-                    }
-#pragma unroll
-            for (int j = 0; j < score_tiles; ++j) {
-                uint32_t b[4];
-                load_matrix4(b, k + (sharer * Shape::keys_per_warp + j * 8 + lane() % 8) * Shape::stride +
-                                    kk * 64 + lane() / 8 * 16);
-#pragma unroll
-                for (int step = 0; step < 2; ++step)
-#pragma unroll
-                    for (int h = 0; h < Shape::query_parts; ++h)
-                        multiply(s[j], x[step][h], b[2 * step], b[2 * step + 1]);
-            }
-        }
-    }
     // Scores in base 2, soft-capped and masked; their largest per row joins `most`.
     __device__ void finish_scores(int t, float (&s)[score_tiles][4], float (&largest)[2]) const {
         const int first = t * Shape::keys + sharer * Shape::keys_per_warp + lane() % 4 * 2;
@@ -275,7 +237,7 @@ struct TileAttention {
 #pragma unroll
         for (int j = 0; j < score_tiles; ++j)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) largest[i / 2] = s[j][i] > largest[i / 2] ? s[j][i] : largest[i / 2];
+            for (int i = 0; i < 4; ++i) largest[i / 2] = fmaxf(s[j][i], largest[i / 2]);  // not a NaN
 #pragma unroll
         for (int i = 0; i < 2; ++i)
 #pragma unroll
@@ -309,8 +271,8 @@ struct TileAttention {
             Words2 part[2];
 #pragma unroll
             for (int i = 0; i < 2; ++i)
-                part[0].w[i] = rounded_pair<bf16>(exp2f(s[j][2 * i] - reference[i]),
-                                                  exp2f(s[j][2 * i + 1] - reference[i]), part[1].w[i]);
+                part[0].w[i] = rounded_pair<bf16>(exp2_or_zero(s[j][2 * i] - reference[i]),
+                                                  exp2_or_zero(s[j][2 * i + 1] - reference[i]), part[1].w[i]);
 #pragma unroll
             for (int p = 0; p < Shape::weight_parts; ++p)
                 if constexpr (Shape::sharers == 1) {
@@ -332,47 +294,35 @@ struct TileAttention {
                 }
         }
     }
-    __device__ void add_values(const std::byte* v, const Weights& w) {
-        constexpr uint32_t ones = bf16 ? 0x3f803f80 : 0x3c003c00;
-#pragma unroll
-        for (int step = 0; step < Shape::key_steps; ++step) {
-#pragma unroll
-            for (int p = 0; p < Shape::weight_parts; ++p) multiply(sums[value_tiles], w[step][p], ones, ones);
-#pragma unroll
-            for (int n = 0; n < value_tiles; n += 2) {
-                uint32_t b[4];
-                load_matrix4_transposed(b, v + (step * 16 + lane() % 16) * Shape::stride +
-                                               (sharer * Shape::cols_per_warp + n * 8 + lane() / 16 * 8) * 2);
-#pragma unroll
-                for (int p = 0; p < Shape::weight_parts; ++p) {
-                    multiply(sums[n], w[step][p], b[0], b[1]);
-                    multiply(sums[n + 1], w[step][p], b[2], b[3]);
-                }
-            }
-        }
-    }
     __device__ void add_tile(int t, const std::byte* k) {
         // Warps without rows have nothing to add, but meet the others at their barriers.
-        if (Shape::sharers == 1 && tile.row + row_group * 16 >= tile.rows) return;
+        if (Shape::sharers == 1 && !Shape::warpgroup && tile.row + row_group * 16 >= tile.rows) return;
         float s[score_tiles][4], largest[2], reference[2];
-        score(k, s);
+        if constexpr (Shape::warpgroup)
+            score_together(*this, k, s);
+        else
+            score(*this, k, s);
         finish_scores(t, s, largest);
         if constexpr (Shape::sharers > 1) share_largest(largest);
+        float shrink[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const float before = most[i];
             most[i] = largest[i] > before ? largest[i] : before;
             reference[i] = most[i] == -INFINITY ? 0 : most[i];
-            const float shrink = exp2f(before - reference[i]);
-#pragma unroll
-            for (int n = 0; n <= value_tiles; ++n) {
-                sums[n][2 * i] *= shrink;
-                sums[n][2 * i + 1] *= shrink;
-            }
+            shrink[i] = exp2f(before - reference[i]);
         }
+        if (shrink[0] != 1 || shrink[1] != 1)  // seldom, once the largest have been met
+#pragma unroll
+            for (int n = 0; n <= value_tiles; ++n)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) sums[n][i] *= shrink[i / 2];
         Weights w;
         weigh(s, reference, w);
-        add_values(k + Shape::tile_bytes, w);
+        if constexpr (Shape::warpgroup)
+            add_values_together(*this, k + Shape::tile_bytes, w);
+        else
+            add_values(*this, k + Shape::tile_bytes, w);
     }
 
     // ---- splits and the result
@@ -442,10 +392,12 @@ struct TileAttention {
             } else {
                 copy_wait<0>();
             }
+            if constexpr (Shape::warpgroup) publish_shared();
             sync_block();
             const std::byte* k = stage(current);
             if constexpr (kind == CacheKind::converted) {
                 convert_tile<Shape, dim>(a, k, ready, reach.last + 1 - t * Shape::keys);
+                if constexpr (Shape::warpgroup) publish_shared();
                 sync_block();
                 k = ready;
             }
@@ -510,10 +462,10 @@ constexpr int blocks_at_once = dim == 64                       ? (row_groups == 
                                                                : 2;
 
 // Block x: tiles of query rows, as many as there are blocks apart; y: the kv head; z: every walkers-th split.
-template <CacheKind kind, int dim, int row_groups>
+template <CacheKind kind, int dim, int row_groups, bool together>
 __global__ void __launch_bounds__(128, blocks_at_once<dim, row_groups>) tile_kernel(AttentionArgs a) {
     wait_for_previous();
-    using Attention = TileAttention<kind, dim, row_groups>;
+    using Attention = TileAttention<kind, dim, row_groups, together>;
     QueryTile tile;
     for (int64_t i = block_x(); find_tile(a, i, Attention::Shape::rows, tile); i += grid_x()) {
         Attention(a, tile, i).run();

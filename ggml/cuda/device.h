@@ -28,6 +28,7 @@
 //   atomic_add_release(int*, int)     the same as atomic_add, after the thread's writes, and those that a
 //                                     barrier put before it, are visible; empties no cache
 //   float_bits bits_float             the pattern of an f32
+//   exp2_or_zero(x)                   2^x in one instruction; zero below 2^-126
 //   fused(a, b, c)                    a b + c, rounded once; nothing else is contracted to that
 //   half_to_float bf16_to_float float_to_half float_to_bf16   round to nearest even; 16-bit patterns
 //   half2(lo, hi) bf162(lo, hi)       two rounded values in a word; half2_sub half2_fma half2_mul
@@ -45,13 +46,16 @@
 //   publish_shared()                  what the thread wrote to shared memory, or waited for, is there for the
 //                                     products that come after the next barrier
 //   warpgroup_begin()                 the registers of the products to come are ready
-//   warpgroup_multiply(d, a, tile, step)   d[16][4] += A B with 16 rows per warp, 128 columns and k 16: a as
-//                                     in m16n8k16, d[j] as its d for columns 8 j ..; B from shared memory:
-//                                     16 `step` .. of 64 f16 of each of 128 columns, a column 128 bytes,
-//                                     whose 16-byte pieces i of column c lie at i ^ (c % 8). `tile` is
-//                                     aligned to 1024; neither it nor a or d may be touched until waited for
+//   warpgroup_multiply128(d, a, tile, step)   d[16][4] += A B with 16 rows per warp, 128 columns and k 16: a
+//                                     as in m16n8k16, d[j] as its d for columns 8 j ..; B from shared memory:
+//                                     16 `step` .. of 64 f16 of each column, a column 128 bytes, whose
+//                                     16-byte pieces i of column c lie at i ^ (c % 8). `tile` is aligned to
+//                                     1024; neither it nor a or d may be touched until waited for
+//   warpgroup_multiply64<bf16>(d, a, tile, step)   the same with 64 columns, d[8][4], of f16 or bf16
+//   warpgroup_multiply64_rows<bf16>(d, a, tile, step)   B as rows of 64 columns: 16 `step` .. are its k
 //   warpgroup_commit()                closes a group of products; warpgroup_wait<n>() waits until at most n
-//                                     groups run; warpgroup_results(d) comes before d is read
+//                                     groups run; warpgroup_results<n>(d[n][4]) comes before d is
+//                                     read
 #pragma once
 
 #include <cstddef>

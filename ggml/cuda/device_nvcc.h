@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include "ggml/cuda/runtime.h"
+#include "ggml/cuda/warpgroup_nvcc.h"
 
 namespace nibble::cuda {
 
@@ -105,6 +106,11 @@ __device__ inline int atomic_add_release(int* p, int v) {
 __device__ inline void fence() { __threadfence(); }
 
 __device__ inline float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ inline float exp2_or_zero(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 __device__ inline uint32_t float_bits(float x) { return __float_as_uint(x); }
 __device__ inline float bits_float(uint32_t b) { return __uint_as_float(b); }
 __device__ inline float half_to_float(uint16_t h) { return __half2float(__ushort_as_half(h)); }
@@ -173,61 +179,6 @@ __device__ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uin
     const uint32_t hb[2] = {to_half2(b[0]), to_half2(b[1])};
     mma_f16(d, ha, hb);
 #endif
-}
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-__device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-__device__ inline void warpgroup_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ inline void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int n>
-__device__ inline void warpgroup_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory");
-}
-
-// The tile as the instruction wants it (PTX ISA, "Matrix Descriptor Format"): address, the distance of eight
-// columns, 1024 bytes, both in 16 bytes, and the exchange of pieces that goes by 128 bytes.
-__device__ inline uint64_t tile_descriptor(const std::byte* tile, int step) {
-    const auto address =
-        static_cast<uint32_t>(__cvta_generic_to_shared(tile)) + static_cast<uint32_t>(step) * 32;
-    return (address & 0x3ffff) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
-}
-
-__device__ __forceinline__ void warpgroup_multiply(float (&d)[16][4], const uint32_t (&a)[4],
-                                                   const std::byte* tile, int step) {
-    asm volatile(
-        "{.reg .pred add; setp.ne.b32 add, 1, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,"
-        "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,"
-        "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, %68, add, 1, 1, 0;}"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-          "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-          "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]),
-          "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]),
-          "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),
-          "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]),
-          "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),
-          "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile_descriptor(tile, step))
-        : "memory");
-}
-#else
-__device__ inline void publish_shared() {}
-__device__ inline void warpgroup_begin() {}
-__device__ inline void warpgroup_commit() {}
-template <int n>
-__device__ inline void warpgroup_wait() {}
-__device__ inline void warpgroup_multiply(float (&)[16][4], const uint32_t (&)[4], const std::byte*, int) {
-    __trap();
-}
-#endif
-// Keeps the compiler from reading sums earlier: to it they are those of the last product already.
-__device__ inline void warpgroup_results(float (&d)[16][4]) {
-#pragma unroll
-    for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(d[i / 4][i % 4])::"memory");
 }
 
 // Errors of a launch stay in the stream and are returned by its next synchronize().

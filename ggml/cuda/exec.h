@@ -2,6 +2,7 @@
 // One function per op; memory is the device's, row counts are those of the step.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "ggml/cuda/runtime.h"
@@ -20,6 +21,12 @@ struct Exec {
     int64_t most_streamed;  // as CudaOptions says
     bool warpgroups;        // that multiply together are to be had
 };
+
+// Rows of x up to which weights are streamed: those of one pass at least.
+inline constexpr int64_t few = 32;
+inline int64_t most_streamed(const Exec& e) { return std::max(few, e.most_streamed); }
+// Whether warpgroups multiply in a step of more rows than that. Fewer keep to the arithmetic of one.
+inline bool warpgroups_apply(const Exec& e, int64_t rows) { return e.warpgroups && rows > most_streamed(e); }
 
 using OpFunction = void (*)(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 

@@ -211,7 +211,7 @@ Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
 void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, const Tensor& x, RowNorm norm) {
     const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
     if (x.rows == 0) return;
-    const bool warpgroups = warpgroup_applies(e, x.rows);
+    const bool warpgroups = warpgroups_apply(e, x.rows);
     int32_t first_col = 0;
     bool prepared = false;
     for (size_t i = 0; i < n;) {
@@ -332,7 +332,7 @@ bool is_gated_pair(const Exec& e, const BoundInstr& matmul, const BoundInstr& gl
     const OpArgs m = matmul.args(), g = glu.args();
     const Tensor& x = m.in[0];
     const bool warpgroups =
-        warpgroup_applies(e, x.rows) && warpgroup_scratch(x.rows, x.cols) <= unit_scratch(m).size();
+        warpgroups_apply(e, x.rows) && warpgroup_scratch(x.rows, x.cols) <= unit_scratch(m).size();
     return (warpgroups || converts_itself(e, x, m.in[2].type)) &&
            m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] && m.in[2].type == m.in[3].type &&
            m.in[2].rows == m.in[3].rows && m.in[2].layout == Layout::packed &&
@@ -345,7 +345,7 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
     args.table = table_of(m.in[2].type);
     args.segments = 2;
     for (size_t i = 0; i < 2; ++i) args.segment[i] = segment_of(m, i, 0);
-    if (warpgroup_applies(e, x.rows)) {
+    if (warpgroups_apply(e, x.rows)) {
         prepare_warpgroup(e, args, unit_scratch(m));
         return multiply_warpgroup(e, args, m.in[2].type, unit_scratch(m),
                                   {true, g.params->as<GluParams>(), g.out[0]});
@@ -365,7 +365,7 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
 size_t matmul_scratch(const Exec& e, const OpArgs& a) {
     const int64_t rows = a.in[0].rows, cols = a.in[0].cols, some = std::min(rows, most_streamed(e));
     size_t all = arranged_bytes<8>(rows, cols);
-    if (warpgroup_applies(e, rows)) all = std::max(all, warpgroup_scratch(rows, cols));
+    if (warpgroups_apply(e, rows)) all = std::max(all, warpgroup_scratch(rows, cols));
     if (!splits(some, cols)) return all;
     int64_t blocks = 0;
     for (int64_t i = 0; i < a.params->as<MatmulParams>().n_weights; ++i)

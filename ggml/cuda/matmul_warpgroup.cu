@@ -193,8 +193,8 @@ __global__ void __launch_bounds__(256, (WarpgroupShape<format_of(code), blocks>:
         for (int step = 0; step < 4; ++step)
 #pragma unroll
             for (int i = 0; i < blocks; ++i)
-                warpgroup_multiply(sums[i].d, a[side][i][step],
-                                   stage + t % stages * WarpgroupRows::tile_bytes, step);
+                warpgroup_multiply128(sums[i].d, a[side][i][step],
+                                      stage + t % stages * WarpgroupRows::tile_bytes, step);
         warpgroup_commit();
         warpgroup_wait<1>();
         // Values are fragments as they are, so they come when the products before have left the registers.
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(256, (WarpgroupShape<format_of(code), blocks>:
     copy_wait<0>();
 
 #pragma unroll
-    for (int i = 0; i < blocks; ++i) warpgroup_results(sums[i].d);
+    for (int i = 0; i < blocks; ++i) warpgroup_results<16>(sums[i].d);
     if constexpr (blocks == 2)
         if (paired) {
             if (block_of(0) < segment_of(0).blocks)
@@ -253,8 +253,6 @@ int64_t turns(const Exec& e, const ProductArgs& a, const UnitArgs& unit) {
 }
 
 }  // namespace
-
-bool warpgroup_applies(const Exec& e, int64_t rows) { return e.warpgroups && rows > most_streamed(e); }
 
 size_t warpgroup_scratch(int64_t rows, int64_t cols) {
     const int64_t tiles = TileFormat::tiles(cols), padded = padded_rows(rows);

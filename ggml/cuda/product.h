@@ -2,8 +2,6 @@
 // An argument of kernels; matmul.cu makes it, and matmul_warpgroup.cu multiplies many rows by it.
 #pragma once
 
-#include <algorithm>
-
 #include "ggml/cuda/exec.h"
 #include "ggml/cuda/tiles.h"
 #include "ggml/cuda/view.h"
@@ -41,14 +39,8 @@ struct UnitArgs {
     View out;
 };
 
-// Rows of x up to which weights are streamed: those of one pass at least.
-inline constexpr int64_t few = 32;
-inline int64_t most_streamed(const Exec& e) { return std::max(few, e.most_streamed); }
-
-// Products of more rows by four warps together (generation 9.0), where that is to be had; in
-// memory of warpgroup_scratch() bytes. prepare_warpgroup() converts x, for all weights that it is multiplied
-// by.
-bool warpgroup_applies(const Exec&, int64_t rows);
+// Products of rows that warpgroups_apply() to, in memory of warpgroup_scratch() bytes. prepare_warpgroup()
+// converts x, for all weights that it is multiplied by.
 size_t warpgroup_scratch(int64_t rows, int64_t cols);
 void prepare_warpgroup(const Exec&, const ProductArgs&, std::span<std::byte> scratch);
 void multiply_warpgroup(const Exec&, const ProductArgs&, Type weights, std::span<std::byte> scratch,

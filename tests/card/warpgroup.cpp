@@ -8,26 +8,29 @@
 namespace nibble::card {
 namespace {
 
-constexpr int columns = 128, depth = 16, fragment_registers = 4;
+constexpr int depth = 16, fragment_registers = 4;
 
-// A matrix in shared memory: elements of a column side by side. Columns lie in groups of eight, whose 16-byte
-// pieces are exchanged by the address ("Matrix Descriptor Format", "Strides", "Swizzling modes").
+// A matrix in shared memory: rows of 64 elements, whose 16-byte pieces are exchanged by the address, in
+// groups of eight ("Matrix Descriptor Format", "Strides", "Swizzling modes"). A row holds a column of B, or,
+// for a transposed B, the elements of all of up to 64 columns with one k.
 class SharedMatrix {
   public:
-    explicit SharedMatrix(uint64_t descriptor)
-        : start_(field(descriptor, 0) * 16), stride_(field(descriptor, 32) * 16) {
+    SharedMatrix(uint64_t descriptor, bool transposed)
+        : start_(field(descriptor, 0) * 16), stride_(field(descriptor, 32) * 16), transposed_(transposed) {
         if (descriptor >> 62 != 1) throw Fault("a matrix that is not exchanged within 128 bytes");
         if (descriptor >> 49 & 7) throw Fault("a matrix whose pattern does not begin at a multiple of 1024");
     }
-    uint64_t address(int column, int element) const {
-        const uint64_t plain = start_ + static_cast<uint64_t>(column / 8) * stride_ +
-                               static_cast<uint64_t>(column % 8 * 128 + element * 2);
+    uint64_t address(int column, int k) const {
+        const int row = transposed_ ? k : column, element = transposed_ ? column : k;
+        const uint64_t plain = start_ + static_cast<uint64_t>(row / 8) * stride_ +
+                               static_cast<uint64_t>(row % 8 * 128 + element * 2);
         return plain ^ (plain >> 7 & 7) << 4;
     }
 
   private:
     static uint64_t field(uint64_t descriptor, int at) { return descriptor >> at & 0x3fff; }
     uint64_t start_, stride_;
+    bool transposed_;
 };
 
 uint64_t descriptor_of(Machine& m, const Instruction& i) {
@@ -35,6 +38,14 @@ uint64_t descriptor_of(Machine& m, const Instruction& i) {
     for (int lane = 1; lane < warp_size; ++lane)
         if (cells[lane] != cells[0]) throw Fault("lanes that describe different matrices");
     return cells[0];
+}
+
+int columns_of(const Instruction& i) { return static_cast<int>(2 * i.sums.size()); }
+
+SharedMatrix matrix_of(Machine& m, const Instruction& i, uint64_t descriptor) {
+    const bool transposed = value<int32_t>(m.cells(i.in[8]), 0) != 0;
+    if (transposed && columns_of(i) != 64) throw Fault("a transposed matrix of other than 64 columns");
+    return {descriptor, transposed};
 }
 
 // Everything that the product reads, fragments first.
@@ -45,35 +56,36 @@ std::vector<std::byte> inputs(Machine& m, const Instruction& i, const SharedMatr
         read.insert(read.end(), from, from + bytes);
     };
     for (size_t r = 0; r < fragment_registers; ++r) add(m.cells(i.in[r]), warp_size * sizeof(uint64_t));
-    for (int column = 0; column < columns; ++column)
-        for (int element = 0; element < depth; element += 8)
-            add(m.in_shared(b.address(column, element), 16), 16);
+    for (int column = 0; column < columns_of(i); ++column)
+        for (int k = 0; k < depth; ++k) add(m.in_shared(b.address(column, k), 2), 2);
     return read;
 }
 
+template <int columns, bool bf16>
 void multiply(Machine& m, const Instruction& i, Lanes) {
+    const auto value_of = [](uint16_t bits) { return bf16 ? bf16_to_f32(bits) : f16_to_f32(bits); };
     Warp& w = *m.warp;
     if (!w.registers_ready) throw Fault("a product of a warpgroup whose registers are not ready");
     if (!m.published) throw Fault("a matrix that was not shown to the tensor cores before the barrier");
     if (i.sums.size() != columns / 2) throw Fault("a product with other sums");
     if (!(m.predicate(i.in[5]) & 1)) throw Fault("a product that does not add");
-    for (const auto& [operand, wanted] : {std::pair{6, 1}, {7, 1}, {8, 0}})  // signs, no transposition
-        if (value<int32_t>(m.cells(i.in[static_cast<size_t>(operand)]), 0) != wanted)
-            throw Fault("a product with signs or transposed");
-    const SharedMatrix matrix(descriptor_of(m, i));
+    for (const size_t sign : {size_t{6}, size_t{7}})
+        if (value<int32_t>(m.cells(i.in[sign]), 0) != 1) throw Fault("a product with signs");
+    const uint64_t descriptor = descriptor_of(m, i);
+    const SharedMatrix matrix = matrix_of(m, i, descriptor);
     float a[16][depth], b[depth][columns];
     for (int lane = 0; lane < warp_size; ++lane)
         for (int r = 0; r < fragment_registers; ++r) {
             const auto pair = value<uint32_t>(m.cells(i.in[static_cast<size_t>(r)]), lane);
             for (int half = 0; half < 2; ++half)
                 a[lane / 4 + 8 * (r % 2)][lane % 4 * 2 + half + 8 * (r / 2)] =
-                    f16_to_f32(static_cast<uint16_t>(pair >> 16 * half));
+                    value_of(static_cast<uint16_t>(pair >> 16 * half));
         }
     for (int column = 0; column < columns; ++column)
         for (int element = 0; element < depth; ++element) {
             uint16_t bits;
             std::memcpy(&bits, m.in_shared(matrix.address(column, element), sizeof bits), sizeof bits);
-            b[element][column] = f16_to_f32(bits);
+            b[element][column] = value_of(bits);
         }
     for (size_t s = 0; s < i.sums.size(); ++s) {
         uint64_t* const out = m.cells(i.sums[s]);
@@ -85,7 +97,7 @@ void multiply(Machine& m, const Instruction& i, Lanes) {
             set_value(out, lane, sum);
         }
     }
-    w.products.push_back({&i, w.product_groups, inputs(m, i, matrix), descriptor_of(m, i)});
+    w.products.push_back({&i, w.product_groups, inputs(m, i, matrix), descriptor});
 }
 
 void close_group(Machine& m, const Instruction&, Lanes) {
@@ -96,7 +108,7 @@ void close_group(Machine& m, const Instruction&, Lanes) {
 void wait_for_groups(Machine& m, const Instruction& i, Lanes) {
     std::erase_if(m.warp->products, [&](const PendingProduct& p) {
         const bool due = p.group < m.warp->product_groups - i.add[0];
-        if (due && inputs(m, *p.instruction, SharedMatrix(p.descriptor)) != p.read)
+        if (due && inputs(m, *p.instruction, matrix_of(m, *p.instruction, p.descriptor)) != p.read)
             throw Fault("what a product reads has changed while it was running");
         return due;
     });
@@ -110,7 +122,9 @@ void publish(Machine& m, const Instruction&, Lanes on) { m.warp->unpublished &= 
 
 Handler warpgroup_handler(const std::string& name) {
     static const auto* const table = new std::unordered_map<std::string, Handler>{
-        {"wgmma.mma_async.m64n128k16.f32.f16.f16", multiply},
+        {"wgmma.mma_async.m64n128k16.f32.f16.f16", multiply<128, false>},
+        {"wgmma.mma_async.m64n64k16.f32.f16.f16", multiply<64, false>},
+        {"wgmma.mma_async.m64n64k16.f32.bf16.bf16", multiply<64, true>},
         {"wgmma.commit_group", close_group},
         {"wgmma.wait_group", wait_for_groups},
         {"wgmma.fence", registers_ready},

@@ -111,6 +111,10 @@ inline int atomic_add_release(int* p, int v) { return emulation::atomic_add_rele
 inline void fence() { emulation::fence(); }
 
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
+inline float exp2_or_zero(float x) {
+    const float y = std::exp2(x);
+    return y < 0x1p-126f ? 0 : y;
+}
 inline uint32_t float_bits(float x) { return std::bit_cast<uint32_t>(x); }
 inline float bits_float(uint32_t b) { return std::bit_cast<float>(b); }
 inline float half_to_float(uint16_t h) { return f16_to_f32(h); }
@@ -193,20 +197,35 @@ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
 
 inline void publish_shared() { emulation::publish_shared(); }
 inline void warpgroup_begin() { emulation::products().begin(); }
-inline void warpgroup_multiply(float (&d)[16][4], const uint32_t (&a)[4], const std::byte* tile, int step) {
-    emulation::FragmentA mine;
+namespace emulation {
+inline void request_product(float (*d)[4], const uint32_t (&a)[4], const std::byte* tile, int step,
+                            TileKind kind) {
+    FragmentA mine;
     std::memcpy(mine.a, a, sizeof mine.a);
-    const auto all = emulation::hand_over(mine);
-    emulation::WarpgroupProduct product{d[0], a, {}, tile, step, lane() % 4};
+    const auto all = hand_over(mine);
+    WarpgroupProduct product{d[0], a, {}, tile, step, lane() % 4, kind};
     for (int i = 0; i < 4; ++i) product.rows[i] = all[lane() / 4 * 4 + i];
-    emulation::products().request(product);
+    products().request(product);
+}
+}  // namespace emulation
+inline void warpgroup_multiply128(float (*d)[4], const uint32_t (&a)[4], const std::byte* tile, int step) {
+    emulation::request_product(d, a, tile, step, {128, false, false});
+}
+template <bool bf16>
+void warpgroup_multiply64(float (*d)[4], const uint32_t (&a)[4], const std::byte* tile, int step) {
+    emulation::request_product(d, a, tile, step, {64, bf16, false});
+}
+template <bool bf16>
+void warpgroup_multiply64_rows(float (*d)[4], const uint32_t (&a)[4], const std::byte* tile, int step) {
+    emulation::request_product(d, a, tile, step, {64, bf16, true});
 }
 inline void warpgroup_commit() { emulation::products().commit(); }
 template <int n>
 void warpgroup_wait() {
     emulation::products().finish(n);
 }
-inline void warpgroup_results(float (&)[16][4]) {}
+template <int n8>
+void warpgroup_results(float (*)[4]) {}
 
 template <class... P, class... A>
 void launch(void (*kernel)(P...), const Dims& dims, Stream& stream, A&&... args) {

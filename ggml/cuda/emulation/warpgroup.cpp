@@ -11,32 +11,36 @@
 namespace nibble::cuda::emulation {
 namespace {
 
-float value(const std::byte* at) {
+constexpr int depth = 16, row_bytes = 128, piece_bytes = 16;
+
+float value(uint16_t bits, bool bf16) { return bf16 ? bf16_to_f32(bits) : f16_to_f32(bits); }
+
+// Element k of a column: rows of 64 values, whose pieces are exchanged by the row's number.
+float element(const WarpgroupProduct& p, int k, int column) {
+    const int row = p.kind.rows ? p.step * depth + k : column;
+    const int at = p.kind.rows ? column : p.step * depth + k;
     uint16_t bits;
-    std::memcpy(&bits, at, sizeof bits);
-    return f16_to_f32(bits);
+    std::memcpy(&bits, p.tile + row * row_bytes + ((at / 8) ^ (row % 8)) * piece_bytes + at % 8 * 2,
+                sizeof bits);
+    return value(bits, p.kind.bf16);
 }
 
 void multiply(const WarpgroupProduct& p) {
-    constexpr int k = 16, columns = 128, column_bytes = 128, piece_bytes = 16;
     if (std::memcmp(p.mine, p.rows[p.quarter].a, sizeof p.rows[0].a) != 0)
         fail("a fragment was changed while its product was running");
-    float a[2][k];
+    float a[2][depth];
     for (int half = 0; half < 2; ++half)
-        for (int i = 0; i < k; ++i) {
+        for (int i = 0; i < depth; ++i) {
             const uint32_t pair = p.rows[i % 8 / 2].a[half + i / 8 * 2];
-            a[half][i] = f16_to_f32(static_cast<uint16_t>(pair >> (i % 2 * 16)));
+            a[half][i] = value(static_cast<uint16_t>(pair >> (i % 2 * 16)), p.kind.bf16);
         }
-    for (int c = 0; c < columns; ++c) {
+    for (int c = 0; c < p.kind.columns; ++c) {
         if (c % 8 / 2 != p.quarter) continue;
-        float b[k];
-        for (int i = 0; i < k; ++i) {
-            const int piece = (p.step * 2 + i / 8) ^ (c % 8);
-            b[i] = value(p.tile + c * column_bytes + piece * piece_bytes + i % 8 * 2);
-        }
+        float b[depth];
+        for (int i = 0; i < depth; ++i) b[i] = element(p, i, c);
         for (int half = 0; half < 2; ++half) {
             float& sum = p.sums[c / 8 * 4 + half * 2 + c % 2];
-            for (int i = 0; i < k; ++i) sum += a[half][i] * b[i];
+            for (int i = 0; i < depth; ++i) sum += a[half][i] * b[i];
         }
     }
 }

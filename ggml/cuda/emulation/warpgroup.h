@@ -13,13 +13,20 @@ struct FragmentA {
     uint32_t a[4];
 };
 
-// A lane's share: two rows of A, of which it has a quarter, by 32 columns of B.
+// B in shared memory: so many columns, in f16 or bf16, each in one piece, or all of a row of k.
+struct TileKind {
+    int columns;
+    bool bf16, rows;
+};
+
+// A lane's share: two rows of A, of which it has a quarter, by a quarter of the columns of B.
 struct WarpgroupProduct {
     float* sums;
     const uint32_t* mine;
     FragmentA rows[4];  // of the four lanes that have these rows
     const std::byte* tile;
     int step, quarter;
+    TileKind kind;
 };
 
 // Of one thread.

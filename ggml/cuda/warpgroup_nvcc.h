@@ -1,0 +1,122 @@
+// Products of warpgroups for nvcc: the part of device.h that only generation 9.0 has (compute_90a).
+// Included by device_nvcc.h alone; in code for others these end the kernel, which is not launched there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace nibble::cuda {
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+__device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ inline void warpgroup_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int n>
+__device__ inline void warpgroup_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory");
+}
+
+// The tile as the instruction wants it (PTX ISA, "Matrix Descriptor Format"): address, the distance of eight
+// columns or rows, 1024 bytes, both in 16 bytes, and the exchange of pieces that goes by 128 bytes.
+__device__ inline uint64_t tile_descriptor(const std::byte* tile, int offset) {
+    const auto address =
+        static_cast<uint32_t>(__cvta_generic_to_shared(tile)) + static_cast<uint32_t>(offset);
+    return (address & 0x3ffff) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+
+__device__ __forceinline__ void warpgroup_multiply128(float (*d)[4], const uint32_t (&a)[4],
+                                                      const std::byte* tile, int step) {
+    const uint64_t b = tile_descriptor(tile, step * 32);
+    asm volatile(
+        "{.reg .pred add; setp.ne.b32 add, 1, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,"
+        "%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,"
+        "%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,"
+        "%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+        "{%64,%65,%66,%67}, %68, add, 1, 1, 0;}"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
+          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
+          "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
+          "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]),
+          "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]),
+          "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),
+          "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]),
+          "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),
+          "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+        : "memory");
+}
+
+// 64 columns; `rows`: whether the tile has a row of all of them for each k.
+template <bool bf16, int rows>
+__device__ __forceinline__ void warpgroup_product64(float (*d)[4], const uint32_t (&a)[4], uint64_t b) {
+    if constexpr (bf16)
+        asm volatile(
+            "{.reg .pred add; setp.ne.b32 add, 1, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+            "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,"
+            "%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+            "{%32,%33,%34,%35}, %36, add, 1, 1, %37;}"
+            : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
+              "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+              "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
+              "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+              "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
+              "+f"(d[7][2]), "+f"(d[7][3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(rows)
+            : "memory");
+    else
+        asm volatile(
+            "{.reg .pred add; setp.ne.b32 add, 1, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+            "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,"
+            "%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+            "{%32,%33,%34,%35}, %36, add, 1, 1, %37;}"
+            : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
+              "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+              "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
+              "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+              "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
+              "+f"(d[7][2]), "+f"(d[7][3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(rows)
+            : "memory");
+}
+template <bool bf16>
+__device__ __forceinline__ void warpgroup_multiply64(float (*d)[4], const uint32_t (&a)[4],
+                                                     const std::byte* tile, int step) {
+    warpgroup_product64<bf16, 0>(d, a, tile_descriptor(tile, step * 32));
+}
+template <bool bf16>
+__device__ __forceinline__ void warpgroup_multiply64_rows(float (*d)[4], const uint32_t (&a)[4],
+                                                          const std::byte* tile, int step) {
+    warpgroup_product64<bf16, 1>(d, a, tile_descriptor(tile, step * 2048));
+}
+#else
+__device__ inline void publish_shared() {}
+__device__ inline void warpgroup_begin() {}
+__device__ inline void warpgroup_commit() {}
+template <int n>
+__device__ inline void warpgroup_wait() {}
+__device__ inline void warpgroup_multiply128(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {
+    __trap();
+}
+template <bool bf16>
+__device__ inline void warpgroup_multiply64(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {
+    __trap();
+}
+template <bool bf16>
+__device__ inline void warpgroup_multiply64_rows(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {
+    __trap();
+}
+#endif
+// Keeps the compiler from reading sums earlier: to it they are those of the last product already.
+template <int n8>
+__device__ inline void warpgroup_results(float (*d)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * n8; ++i) asm volatile("" : "+f"(d[i / 4][i % 4])::"memory");
+}
+
+}  // namespace nibble::cuda
