@@ -464,6 +464,7 @@ constexpr int blocks_at_once = dim == 64                       ? (row_groups == 
 // Block x: tiles of query rows, as many as there are blocks apart; y: the kv head; z: every walkers-th split.
 template <CacheKind kind, int dim, int row_groups, bool together>
 __global__ void __launch_bounds__(128, blocks_at_once<dim, row_groups>) tile_kernel(AttentionArgs a) {
+    if (together && !has_warpgroups()) return;
     wait_for_previous();
     using Attention = TileAttention<kind, dim, row_groups, together>;
     QueryTile tile;

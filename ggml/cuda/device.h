@@ -28,7 +28,7 @@
 //   atomic_add_release(int*, int)     the same as atomic_add, after the thread's writes, and those that a
 //                                     barrier put before it, are visible; empties no cache
 //   float_bits bits_float             the pattern of an f32
-//   exp2_or_zero(x)                   2^x in one instruction; zero below 2^-126
+//   exp2_or_zero(x) reciprocal(x)     2^x and 1 / x in one instruction; results below 2^-126 are zero
 //   fused(a, b, c)                    a b + c, rounded once; nothing else is contracted to that
 //   half_to_float bf16_to_float float_to_half float_to_bf16   round to nearest even; 16-bit patterns
 //   half2(lo, hi) bf162(lo, hi)       two rounded values in a word; half2_sub half2_fma half2_mul
@@ -43,6 +43,7 @@
 //
 // Generation 9.0 alone, where warpgroups_built() says that the kernels were compiled for it: products of a
 // warpgroup, four warps of which the first is a multiple of four. They run beside what follows.
+//   has_warpgroups()                  a constant: elsewhere kernels that need them are left empty
 //   publish_shared()                  what the thread wrote to shared memory, or waited for, is there for the
 //                                     products that come after the next barrier
 //   warpgroup_begin()                 the registers of the products to come are ready

@@ -111,6 +111,11 @@ __device__ inline float exp2_or_zero(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+__device__ inline float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 __device__ inline uint32_t float_bits(float x) { return __float_as_uint(x); }
 __device__ inline float bits_float(uint32_t b) { return __uint_as_float(b); }
 __device__ inline float half_to_float(uint16_t h) { return __half2float(__ushort_as_half(h)); }

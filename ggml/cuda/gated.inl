@@ -1,13 +1,18 @@
 // Activations and gated units: elementwise, so a product may end in them with the same bits.
 // Contracts are in ggml/ops/ops.h.
 
+// x / (1 + e^-u), in a few instructions.
+__device__ inline float logistic(float x, float u) {
+    return x * reciprocal(1 + exp2_or_zero(u * -1.4426950408889634f));
+}
+
 __device__ inline float activated(Activation act, float x) {
     switch (act) {
         case Activation::silu:
-            return x / (1 + expf(-x));
+            return logistic(x, x);
         case Activation::gelu_tanh:
             // (1 + tanh u) / 2 without cancellation
-            return x / (1 + expf(-1.5957691216f * (x + 0.044715f * x * x * x)));
+            return logistic(x, 1.5957691216f * (x + 0.044715f * x * x * x));
         case Activation::gelu_erf:
             return 0.5f * x * erfcf(x * -0.7071067812f);
         case Activation::relu:
@@ -17,7 +22,7 @@ __device__ inline float activated(Activation act, float x) {
         case Activation::none:
             return x;
         case Activation::gelu_quick:
-            return x / (1 + expf(-1.702f * x));
+            return logistic(x, 1.702f * x);
     }
     return x;
 }
@@ -30,4 +35,9 @@ __device__ inline float gated(const GluParams& p, float gate, float up) {
         if (up < -p.limit) up = -p.limit;
     }
     return activated(p.act, gate) * (up + p.up_shift);
+}
+// The same without a limit and with an activation that the compiler knows, for where there is much such code.
+template <Activation act>
+__device__ float gated_as(const GluParams& p, float gate, float up) {
+    return activated(act, gate) * (up + p.up_shift);
 }

@@ -331,8 +331,9 @@ std::span<std::byte> unit_scratch(const OpArgs& matmul) {
 bool is_gated_pair(const Exec& e, const BoundInstr& matmul, const BoundInstr& glu) {
     const OpArgs m = matmul.args(), g = glu.args();
     const Tensor& x = m.in[0];
-    const bool warpgroups =
-        warpgroups_apply(e, x.rows) && warpgroup_scratch(x.rows, x.cols) <= unit_scratch(m).size();
+    const bool warpgroups = warpgroups_apply(e, x.rows) &&
+                            warpgroup_scratch(x.rows, x.cols) <= unit_scratch(m).size() &&
+                            fits_unit(g.params->as<GluParams>());
     return (warpgroups || converts_itself(e, x, m.in[2].type)) &&
            m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] && m.in[2].type == m.in[3].type &&
            m.in[2].rows == m.in[3].rows && m.in[2].layout == Layout::packed &&

@@ -14,8 +14,9 @@ __device__ inline void store(const ProductArgs& a, const Segment& s, int64_t row
     a.out.row(column)[s.first_col + row] = sum;
 }
 
-// What the lane's two rows of a row block need, g and g + 8; rows behind the last are the last.
-template <TileFormat f>
+// The lane's two rows of a row block, g and g + 8, and what they need. `whole`: rows that are not there do
+// not occur; otherwise they are the last.
+template <TileFormat f, bool whole>
 struct FragmentRows {
     int64_t first, last;
     float factor[2], bias[2] = {};
@@ -27,80 +28,140 @@ struct FragmentRows {
             if (s.bias) bias[half] = s.bias.row(0)[row(half)];
         }
     }
-    __device__ bool has(int half) const { return first + 8 * half <= last; }
+    __device__ bool has(int half) const { return whole || first + 8 * half <= last; }
     __device__ int64_t row(int half) const { return has(half) ? first + 8 * half : last; }
-};
-
-// What its columns need, rows of x: two of each of n groups, number i being c = i % 2 of group i / 2.
-template <int n>
-struct FragmentColumns {
-    int64_t first, last;
-    float scale[2 * n];
-
-    __device__ FragmentColumns(int64_t column, int64_t rows, const float* inverse)
-        : first(column + lane() % 4 * 2), last(rows - 1) {
-#pragma unroll
-        for (int i = 0; i < 2 * n; ++i) scale[i] = inverse[column_of(i)];
+    __device__ int from_first(int half) const {
+        return whole ? 8 * half : static_cast<int>(row(half) - first);
     }
-    __device__ bool has(int i) const { return first + i / 2 * 8 + i % 2 <= last; }
-    __device__ int64_t column_of(int i) const { return has(i) ? first + i / 2 * 8 + i % 2 : last; }
 };
+
+// The lane's columns, rows of x: 2t and the next of each group of eight from `column` on.
+template <bool whole>
+struct FragmentColumns {
+    int first, last;
+
+    __device__ FragmentColumns(int64_t column, int64_t rows)
+        : first(static_cast<int>(column) + lane() % 4 * 2), last(static_cast<int>(rows) - 1) {}
+    __device__ bool has(int group, int c) const { return whole || first + 8 * group + c <= last; }
+    __device__ int column(int group, int c) const { return has(group, c) ? first + 8 * group + c : last; }
+    // What takes a group's sums back: there are numbers for all eight columns of a group that has one.
+    __device__ void scales(int group, const float* inverse, float (&scale)[2]) const {
+        const int at = whole ? first + 8 * group : column(group, 0) / 2 * 2;
+        const Words2 w = *reinterpret_cast<const Words2*>(inverse + at);
+        for (int c = 0; c < 2; ++c) scale[c] = bits_float(w.w[c]);
+    }
+};
+
+// The lane's cells of a matrix of activations: pointers to its first row. Columns of a block are less than
+// 2^31 bytes apart, so that the address of one takes one instruction.
+template <bool whole>
+struct FragmentCells {
+    FragmentColumns<whole> columns;
+    std::byte* first;
+    int32_t stride;
+
+    __device__ FragmentCells(const View& v, const FragmentColumns<whole>& c, int64_t row)
+        : columns(c),
+          first(v.data + c.first * v.stride + row * static_cast<int64_t>(sizeof(float))),
+          stride(static_cast<int32_t>(v.stride)) {}
+    __device__ float* operator()(int group, int c) const {
+        const int i = whole ? 8 * group + c : columns.column(group, c) - columns.first;
+        return reinterpret_cast<float*>(first + int64_t{stride} * i);
+    }
+};
+
+// Whether all of a row block and of 8 n columns is there.
+__device__ inline bool all_there(const ProductArgs& a, const Segment& s, int64_t block, int64_t column,
+                                 int n) {
+    return 16 * (block + 1) <= s.rows && column + 8 * n <= a.x.rows;
+}
+
+template <TileFormat f, bool whole, int n>
+__device__ void write_fragments(const ProductArgs& a, const Segment& s, int64_t block, int64_t column,
+                                const float* inverse, const Sums<n>& sums) {
+    constexpr int at_once = n < 4 ? n : 4;
+    static_assert(n % at_once == 0);
+    const FragmentRows<f, whole> rows(s, block, a.x.cols);
+    const FragmentColumns<whole> columns(column, a.x.rows);
+    const int64_t row = s.first_col + rows.first;
+    const bool biased = static_cast<bool>(s.bias), added = static_cast<bool>(a.residual);
+    const FragmentCells<whole> out(a.out, columns, row), residual(added ? a.residual : a.out, columns, row);
+#pragma unroll
+    for (int first = 0; first < n; first += at_once) {
+        float scale[at_once][2], add[at_once][2][2] = {};
+#pragma unroll
+        for (int j = 0; j < at_once; ++j) columns.scales(first + j, inverse, scale[j]);
+        if (added)
+#pragma unroll
+            for (int j = 0; j < at_once; ++j)
+#pragma unroll
+                for (int c = 0; c < 2; ++c)
+                    for (int half = 0; half < 2; ++half)
+                        add[j][c][half] = residual(first + j, c)[rows.from_first(half)];
+#pragma unroll
+        for (int j = 0; j < at_once; ++j)
+#pragma unroll
+            for (int c = 0; c < 2; ++c)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float sum = sums.d[first + j][2 * half + c] * scale[j][c] * rows.factor[half];
+                    if (biased) sum += rows.bias[half];
+                    if (added) sum += add[j][c][half];
+                    if (rows.has(half) && columns.has(first + j, c))
+                        out(first + j, c)[rows.from_first(half)] = sum;
+                }
+    }
+}
 
 // Stores the results of a row block, fragments of 8 n rows of x from `column` on; the whole warp. What they
 // need is read without conditions and some groups at a time, so that it is on its way together.
 template <TileFormat f, int n>
 __device__ void store_fragments(const ProductArgs& a, const Segment& s, int64_t block, int64_t column,
                                 const float* inverse, const Sums<n>& sums) {
-    constexpr int at_once = n < 4 ? n : 4;
-    static_assert(n % at_once == 0);
-    const FragmentRows<f> rows(s, block, a.x.cols);
-    const bool biased = static_cast<bool>(s.bias), added = static_cast<bool>(a.residual);
-#pragma unroll
-    for (int first = 0; first < n; first += at_once) {
-        const FragmentColumns<at_once> columns(column + 8 * first, a.x.rows, inverse);
-        float residual[2 * at_once][2] = {};
-        if (added)
-#pragma unroll
-            for (int i = 0; i < 2 * at_once; ++i)
-                for (int half = 0; half < 2; ++half)
-                    residual[i][half] = a.residual.row(columns.column_of(i))[s.first_col + rows.row(half)];
-#pragma unroll
-        for (int i = 0; i < 2 * at_once; ++i)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float sum = sums.d[first + i / 2][2 * half + i % 2] * columns.scale[i] * rows.factor[half];
-                if (biased) sum += rows.bias[half];
-                if (added) sum += residual[i][half];
-                if (rows.has(half) && columns.has(i))
-                    a.out.row(columns.column_of(i))[s.first_col + rows.row(half)] = sum;
-            }
-    }
+    if (all_there(a, s, block, column, n))
+        write_fragments<f, true>(a, s, block, column, inverse, sums);
+    else
+        write_fragments<f, false>(a, s, block, column, inverse, sums);
 }
 
-// The same for what a gated unit makes of the products with two weights.
-template <TileFormat f, int n>
-__device__ void store_gated_fragments(const ProductArgs& a, const GluParams& p, const View& out,
-                                      int64_t block, int64_t column, const float* inverse,
-                                      const Sums<n> (&sums)[2]) {
-    constexpr int at_once = 4;
-    static_assert(n % at_once == 0);
-    const FragmentRows<f> rows[2] = {{a.segment[0], block, a.x.cols}, {a.segment[1], block, a.x.cols}};
+template <TileFormat f, bool whole, Activation act, int n>
+__device__ void write_gated_fragments(const ProductArgs& a, const UnitArgs& unit, int64_t block,
+                                      int64_t column, const float* inverse, const Sums<n> (&sums)[2]) {
+    const FragmentRows<f, whole> rows[2] = {{a.segment[0], block, a.x.cols}, {a.segment[1], block, a.x.cols}};
+    const FragmentColumns<whole> columns(column, a.x.rows);
+    const FragmentCells<whole> out(unit.out, columns, rows[0].first);
 #pragma unroll
-    for (int first = 0; first < n; first += at_once) {
-        const FragmentColumns<at_once> columns(column + 8 * first, a.x.rows, inverse);
+    for (int j = 0; j < n; ++j) {
+        float scale[2];
+        columns.scales(j, inverse, scale);
 #pragma unroll
-        for (int i = 0; i < 2 * at_once; ++i)
+        for (int c = 0; c < 2; ++c)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 float value[2];
 #pragma unroll
                 for (int s = 0; s < 2; ++s) {
-                    value[s] =
-                        sums[s].d[first + i / 2][2 * half + i % 2] * columns.scale[i] * rows[s].factor[half];
+                    value[s] = sums[s].d[j][2 * half + c] * scale[c] * rows[s].factor[half];
                     if (a.segment[s].bias) value[s] += rows[s].bias[half];
                 }
-                if (rows[0].has(half) && columns.has(i))
-                    out.row(columns.column_of(i))[rows[0].row(half)] = gated(p, value[0], value[1]);
+                if (rows[0].has(half) && columns.has(j, c))
+                    out(j, c)[rows[0].from_first(half)] = gated_as<act>(unit.params, value[0], value[1]);
             }
     }
+}
+
+// The same for what a gated unit makes of the products with two weights; fits_unit() says which.
+template <TileFormat f, int n>
+__device__ void store_gated_fragments(const ProductArgs& a, const UnitArgs& unit, int64_t block,
+                                      int64_t column, const float* inverse, const Sums<n> (&sums)[2]) {
+    const bool whole = all_there(a, a.segment[0], block, column, n);
+    constexpr Activation silu = Activation::silu, gelu = Activation::gelu_tanh;
+    if (unit.params.act == silu && whole)
+        write_gated_fragments<f, true, silu>(a, unit, block, column, inverse, sums);
+    else if (unit.params.act == silu)
+        write_gated_fragments<f, false, silu>(a, unit, block, column, inverse, sums);
+    else if (whole)
+        write_gated_fragments<f, true, gelu>(a, unit, block, column, inverse, sums);
+    else
+        write_gated_fragments<f, false, gelu>(a, unit, block, column, inverse, sums);
 }

@@ -129,6 +129,7 @@ __device__ void weights_of(const LaneTile<f>& tile, const uint32_t* table, uint3
 template <uint32_t code, int blocks>
 __global__ void __launch_bounds__(256, (WarpgroupShape<format_of(code), blocks>::resident))
     warpgroup_kernel(ProductArgs args, WarpgroupRows x, UnitArgs unit) {
+    if (!has_warpgroups()) return;
     constexpr TileFormat f = format_of(code);
     using S = WarpgroupShape<f, blocks>;
     constexpr int stages = S::stages;
@@ -220,8 +221,7 @@ __global__ void __launch_bounds__(256, (WarpgroupShape<format_of(code), blocks>:
     if constexpr (blocks == 2)
         if (paired) {
             if (block_of(0) < segment_of(0).blocks)
-                store_gated_fragments<f>(args, unit.params, unit.out, block_of(0), first_row, x.inverse,
-                                         sums);
+                store_gated_fragments<f>(args, unit, block_of(0), first_row, x.inverse, sums);
             return;
         }
 #pragma unroll

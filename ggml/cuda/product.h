@@ -38,6 +38,10 @@ struct UnitArgs {
     GluParams params;
     View out;
 };
+// Whether a product of many rows can end in it.
+inline bool fits_unit(const GluParams& p) {
+    return p.limit <= 0 && (p.act == Activation::silu || p.act == Activation::gelu_tanh);
+}
 
 // Products of rows that warpgroups_apply() to, in memory of warpgroup_scratch() bytes. prepare_warpgroup()
 // converts x, for all weights that it is multiplied by.

@@ -1,5 +1,5 @@
 // Products of warpgroups for nvcc: the part of device.h that only generation 9.0 has (compute_90a).
-// Included by device_nvcc.h alone; in code for others these end the kernel, which is not launched there.
+// Included by device_nvcc.h alone; kernels are not launched where these do nothing.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 namespace nibble::cuda {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+__device__ inline constexpr bool has_warpgroups() { return true; }
 __device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ inline void warpgroup_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -95,21 +96,17 @@ __device__ __forceinline__ void warpgroup_multiply64_rows(float (*d)[4], const u
     warpgroup_product64<bf16, 1>(d, a, tile_descriptor(tile, step * 2048));
 }
 #else
+__device__ inline constexpr bool has_warpgroups() { return false; }
 __device__ inline void publish_shared() {}
 __device__ inline void warpgroup_begin() {}
 __device__ inline void warpgroup_commit() {}
 template <int n>
 __device__ inline void warpgroup_wait() {}
-__device__ inline void warpgroup_multiply128(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {
-    __trap();
-}
+__device__ inline void warpgroup_multiply128(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {}
 template <bool bf16>
-__device__ inline void warpgroup_multiply64(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {
-    __trap();
-}
+__device__ inline void warpgroup_multiply64(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {}
 template <bool bf16>
 __device__ inline void warpgroup_multiply64_rows(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {
-    __trap();
 }
 #endif
 // Keeps the compiler from reading sums earlier: to it they are those of the last product already.

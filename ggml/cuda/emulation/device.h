@@ -111,10 +111,11 @@ inline int atomic_add_release(int* p, int v) { return emulation::atomic_add_rele
 inline void fence() { emulation::fence(); }
 
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
-inline float exp2_or_zero(float x) {
-    const float y = std::exp2(x);
-    return y < 0x1p-126f ? 0 : y;
-}
+namespace emulation {
+inline float flushed(float x) { return std::fabs(x) < 0x1p-126f ? 0 : x; }
+}  // namespace emulation
+inline float exp2_or_zero(float x) { return emulation::flushed(std::exp2(x)); }
+inline float reciprocal(float x) { return emulation::flushed(1 / emulation::flushed(x)); }
 inline uint32_t float_bits(float x) { return std::bit_cast<uint32_t>(x); }
 inline float bits_float(uint32_t b) { return std::bit_cast<float>(b); }
 inline float half_to_float(uint16_t h) { return f16_to_f32(h); }
@@ -195,6 +196,7 @@ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
     emulation::mma(d, a, b, emulation::low_bf16, emulation::high_bf16);
 }
 
+inline bool has_warpgroups() { return true; }
 inline void publish_shared() { emulation::publish_shared(); }
 inline void warpgroup_begin() { emulation::products().begin(); }
 namespace emulation {
