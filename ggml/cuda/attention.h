@@ -163,11 +163,7 @@ __device__ inline bool find_tile(const AttentionArgs& a, int64_t index, int heig
         }
         if (a.cover != Cover::all && (rows <= narrow_rows) != (a.cover == Cover::narrow)) rows = 0;
         const int tiles = (rows + height - 1) / height;
-        int end = tiles;  // of this lane's sequence and those before it
-        for (int d = 1; d < 32; d *= 2) {
-            const int before = shuffle(end, (lane() + 32 - d) % 32);
-            if (lane() >= d) end += before;
-        }
+        const int end = warp_sum_up_to(tiles);  // of this lane's sequence and those before it
         const int all = shuffle(end, 31);
         if (index < all) {
             int owner = index < end && index >= end - tiles ? lane() : 0;

@@ -14,7 +14,7 @@
 //                                     before
 //   sync_block() sync_warp()
 //   shuffle(v, lane) shuffle_xor(v, mask)   of any 4-byte type; warp_sum(x) warp_max(x) over all lanes, in
-//                                     the fixed order of a butterfly
+//                                     the fixed order of a butterfly; warp_sum_up_to(i) of whole numbers
 //   load16(p) load8(p) load4(p)       reads of global memory that will not be read again soon (streaming)
 //   copy_async16(shared, global, on)  16 bytes, zeros unless `on`; copy_commit() closes a group of copies,
 //                                     copy_wait<n>() waits until at most n groups are under way
@@ -94,6 +94,15 @@ __device__ inline float warp_max(float x) {
         x = y > x ? y : x;
     }
     return x;
+}
+
+// Of this lane and those before it.
+__device__ inline int warp_sum_up_to(int v) {
+    for (int d = 1; d < 32; d *= 2) {
+        const int before = shuffle(v, (lane() + 32 - d) % 32);
+        if (lane() >= d) v += before;
+    }
+    return v;
 }
 
 // Sum over the block in a fixed order; `partial` is shared memory for one float per warp. Every thread gets

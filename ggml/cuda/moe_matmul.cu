@@ -3,35 +3,15 @@
 #include <algorithm>
 
 #include "ggml/base/checked.h"
-#include "ggml/cuda/exec.h"
-#include "ggml/cuda/tiles.h"
-#include "ggml/cuda/view.h"
+#include "ggml/cuda/moe_product.h"
 
 namespace nibble::cuda {
 namespace {
 
 #include "ggml/cuda/matmul.inl"
 
-// The pairs of a step by expert. Pair p is row p / n_used and its (p % n_used)th expert.
-struct Pairs {
-    int32_t* list;    // expert after expert, rising within one
-    int32_t* first;   // of each expert in `list`; one more at the end
-    int32_t* active;  // experts that have pairs, rising
-    int32_t* count;   // of those
-};
-
-struct MoeArgs {
-    View x, routes, out;
-    const std::byte* weight[2];
-    View bias[2];
-    MoeMatmulParams p;
-    int32_t rows;          // of an expert's matrix
-    int32_t cols;          // of it
-    int32_t per_row;       // inputs of a row of x: 1, or one per chosen expert
-    int32_t first_weight;  // of this launch
-    Pairs pairs;
+struct MoeArgs : MoeProduct {
     Activations<8> prepared;
-    TileTable table;
 };
 
 // -1 for an expert that does not exist. Without routes a row uses all in their order.
@@ -43,14 +23,6 @@ __device__ inline int expert_of(const View& routes, int used, int pair) {
 
 constexpr int group_warps = 8;
 
-__device__ inline int sum_up_to_lane(int v) {
-    for (int d = 1; d < 32; d *= 2) {
-        const int before = shuffle(v, (lane() + 32 - d) % 32);
-        if (lane() >= d) v += before;
-    }
-    return v;
-}
-
 // One warp: where each expert's pairs begin, and within them each warp's, from how many there are.
 __device__ inline void place_groups(const MoeMatmulParams& p, const Pairs& pairs, int* at) {
     int begin = 0, active = 0;
@@ -58,7 +30,7 @@ __device__ inline void place_groups(const MoeMatmulParams& p, const Pairs& pairs
         const int e = base + lane();
         int total = 0;
         for (int w = 0; w < group_warps && e < p.n_experts; ++w) total += at[e * group_warps + w];
-        const int end = sum_up_to_lane(total), rank = sum_up_to_lane(total > 0 ? 1 : 0);
+        const int end = warp_sum_up_to(total), rank = warp_sum_up_to(total > 0 ? 1 : 0);
         if (e < p.n_experts) {
             int next = begin + end - total;
             pairs.first[e] = next;
@@ -147,8 +119,7 @@ __global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) moe_
     for (int first = from; first < to; first += 8 * n) {
         Product product(block, a.cols);
         const auto input = [&](int i) {  // column of the prepared activations of the i-th pair
-            const int pair = a.pairs.list[i < to ? i : to - 1];
-            return int64_t{a.per_row > 1 ? pair : pair / a.p.n_used};
+            return a.input(a.pairs.list[i < to ? i : to - 1]);
         };
         const WarpColumns<n> columns(a.prepared, [&](int c) { return input(first + c); });
         product.run(table, columns, sums);
@@ -216,10 +187,12 @@ bool moe_matmul_supported(const OpArgs& a) {
     return a.params->as<MoeMatmulParams>().n_experts <= most_experts;
 }
 
-size_t moe_matmul_scratch(const Exec&, const OpArgs& a) {
+size_t moe_matmul_scratch(const Exec& e, const OpArgs& a) {
     const auto& p = a.params->as<MoeMatmulParams>();
-    const int64_t rows = a.in[0].rows;
-    return pairs_bytes(rows * p.n_used, p.n_experts) + arranged_bytes<8>(rows * inputs(a), a.in[2].cols);
+    const int64_t rows = a.in[0].rows, cols = a.in[2].cols;
+    const size_t prepared = arranged_bytes<8>(rows * inputs(a), cols);
+    const size_t together = warpgroups_apply(e, rows) ? warpgroup_scratch(rows * inputs(a), cols) : 0;
+    return pairs_bytes(rows * p.n_used, p.n_experts) + std::max(prepared, together);
 }
 
 void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
@@ -237,20 +210,20 @@ void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch
                       ints + n_pairs + 2 * p.n_experts + 1};
     const size_t counts = static_cast<size_t>(p.n_experts) * group_warps * sizeof(int);
     launch(group_kernel, Dims{1, 1, 1, 32 * group_warps, counts}, *e.stream, routes, p, pairs);
-    std::byte* const memory = scratch.data() + pairs_bytes(n_pairs, p.n_experts);
+    const auto memory = scratch.subspan(pairs_bytes(n_pairs, p.n_experts));
     const Tensor none;
-    MoeArgs args{x,
-                 routes,
-                 out,
-                 {},
-                 {none, none},
-                 p,
-                 static_cast<int32_t>(a.in[2].rows / p.n_experts),
-                 static_cast<int32_t>(a.in[2].cols),
-                 static_cast<int32_t>(per_row),
-                 0,
-                 pairs,
-                 {},
+    MoeArgs args{{x,
+                  routes,
+                  out,
+                  {},
+                  {none, none},
+                  p,
+                  static_cast<int32_t>(a.in[2].rows / p.n_experts),
+                  static_cast<int32_t>(a.in[2].cols),
+                  static_cast<int32_t>(per_row),
+                  0,
+                  pairs,
+                  {}},
                  {}};
     for (size_t i = 0; i < n_weights; ++i) {
         args.weight[i] = a.in[2 + i].data;
@@ -269,7 +242,13 @@ void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch
             continue;
         }
         args.table = table_of(w.type);
-        args.prepared = arranged<8>(memory, x.rows * per_row, args.cols);
+        if (moe_warpgroups_apply(e, args)) {
+            if (!prepared) prepare_moe_warpgroup(e, args, memory);
+            prepared = true;
+            multiply_moe_warpgroup(e, args, static_cast<int32_t>(n), w.type, memory);
+            continue;
+        }
+        args.prepared = arranged<8>(memory.data(), x.rows * per_row, args.cols);
         if (!prepared) prepare(e, args);
         prepared = true;
         visit_tile_format(w.type, [&]<TileFormat f>() {
