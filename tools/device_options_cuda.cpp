@@ -39,9 +39,10 @@ void DeviceOptions::add(CLI::App& app) {
            "layers that the GPU runs, the last ones [auto: what its memory holds]")
         ->type_name("N|auto")
         ->group("Model");
-    app.add_flag("--deterministic", deterministic,
-                 "the same text whatever --batch and other requests do; a card of generation 9.0 (H100, H200) "
-                 "reads long prompts by faster arithmetic otherwise, others always keep to this")
+    app.add_flag(
+           "--deterministic", deterministic,
+           "the same text whatever --batch and other requests do; a card of generation 9.0 (H100, H200) "
+           "reads long prompts by faster arithmetic otherwise, others always keep to this")
         ->group("Model");
 }
 

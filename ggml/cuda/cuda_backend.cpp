@@ -128,18 +128,34 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaOptions& opti
     cuda::SmallCopies small = NIBBLE_TRY(cuda::SmallCopies::create());
     std::unique_ptr<CudaBackend> backend(
         new CudaBackend(options, card, std::move(stream), std::move(copies), std::move(small)));
-    constexpr size_t bytes = cuda::attention_counters * sizeof(int);
-    backend->counters_ =
-        std::reinterpret_pointer_cast<int>(NIBBLE_TRY(cuda::allocate(options.device, bytes, "counters")));
-    backend->stream_.fill(reinterpret_cast<std::byte*>(backend->counters_.get()), 0, bytes);
-    NIBBLE_TRY(backend->stream_.synchronize());
+    NIBBLE_TRY(backend->prepare_device());
     return backend;
+}
+
+Result<void> CudaBackend::prepare_device() {
+    constexpr size_t bytes = cuda::attention_counters * sizeof(int);
+    counters_ =
+        std::reinterpret_pointer_cast<int>(NIBBLE_TRY(cuda::allocate(options_.device, bytes, "counters")));
+    auto* const counters = reinterpret_cast<std::byte*>(counters_.get());
+    stream_.fill(counters, 0, bytes);
+    int faults = 0;
+    if (options_.warpgroups && cuda::warpgroups_built() && card_.major == 9 && card_.minor == 0) {
+        cuda::check_warpgroups(stream_, counters_.get());
+        stream_.to_host(std::as_writable_bytes(std::span(&faults, 1)), counters);
+        stream_.fill(counters, 0, bytes);
+        warpgroups_ = true;
+    }
+    NIBBLE_TRY(stream_.synchronize());
+    if (faults == 0) return {};
+    warpgroups_ = false;
+    fault_ = "; its warpgroups multiply wrongly and are not used";
+    return {};
 }
 
 DeviceInfo CudaBackend::device() const {
     return {cat("cuda:", options_.device),
-            cat(card_.name, ", compute capability ", card_.major, ".", card_.minor), false, card_.total_bytes,
-            cuda::free_bytes(options_.device)};
+            cat(card_.name, ", compute capability ", card_.major, ".", card_.minor, fault_), false,
+            card_.total_bytes, cuda::free_bytes(options_.device)};
 }
 
 double CudaBackend::read_bandwidth() {
@@ -267,9 +283,7 @@ size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
 }
 
 cuda::Exec CudaBackend::exec(cuda::Stream* stream) const {
-    const bool warpgroups =
-        options_.warpgroups && cuda::warpgroups_built() && card_.major == 9 && card_.minor == 0;
-    return {stream, &card_, counters_.get(), options_.most_streamed, warpgroups};
+    return {stream, &card_, counters_.get(), options_.most_streamed, warpgroups_};
 }
 
 Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) const {

@@ -96,6 +96,11 @@ class CudaBackend final : public Backend {
     cuda::Card card_;
     cuda::Stream stream_, copies_;
     cuda::SmallCopies small_copies_;
+    // What an Exec needs of the device.
+    Result<void> prepare_device();
+
+    bool warpgroups_ = false;
+    std::string fault_;                      // of the card, for its description
     std::shared_ptr<int> counters_;          // of the device, see Exec
     std::shared_ptr<std::byte> staging_[2];  // of the host, page-locked: weights on their way
     size_t staging_each_ = 0;

@@ -64,6 +64,9 @@ bool attention_supported(const AttentionParams& p, Type k_type, Type v_type);
 void run_attention(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t attention_scratch(const Exec&, const OpArgs& shapes);
 
+// Adds to `count`, in the device's memory, how many sums of warpgroups are not what they should be.
+void check_warpgroups(Stream& stream, int* count);
+
 // Reads `bytes` from `data` and leaves something of them in `sink`: for measuring.
 void read_through(Stream& stream, const std::byte* data, size_t bytes, std::byte* sink);
 

@@ -110,26 +110,35 @@ TEST_CASE("warpgroups multiply by experts") {
         int64_t x_rows, rows, cols;
         int32_t experts, used, weights;
         bool own;  // inputs of each expert
+        bool routed = true;
     };
     for (const Case& c : {Case{Type::q4_0, 170, 192, 64, 4, 2, 2, false},
+                          {Type::f16, 70, 64, 64, 3, 3, 1, true, false},
                           {Type::bf16, 90, 64, 128, 2, 2, 1, true},
                           {Type::nf4, 200, 64, 192, 3, 1, 1, false},
                           {Type::q4_k, 66, 64, 256, 1, 1, 2, false}}) {
         StepShape shape;
         shape.tokens = c.x_rows;
-        const OpCase op{
-            cat(info(c.type).name, " ", c.x_rows, " rows, ", c.used, " of ", c.experts), shape, tolerance,
-            [=](Builder& b, CaseSink& s) {
-                std::vector<Ref> weights, biases;
-                for (int32_t i = 0; i < c.weights; ++i) {
-                    weights.push_back(s.random_weight(b, c.type, c.experts * c.rows, c.cols));
-                    biases.push_back(s.random_weight(b, Type::f32, 1, c.experts * c.rows));
-                }
-                const Ref logits = s.random_input(b, RowDim::tokens, c.experts);
-                const Ref x = s.random_input(b, RowDim::tokens, c.own ? c.cols * c.used : c.cols);
-                moe_matmul(b, weights, x, moe_route(b, logits, {c.used, true}), {c.experts, c.used}, biases);
-            }};
+        const OpCase op{cat(info(c.type).name, " ", c.x_rows, " rows, ", c.used, " of ", c.experts), shape,
+                        tolerance, [=](Builder& b, CaseSink& s) {
+                            std::vector<Ref> weights, biases;
+                            for (int32_t i = 0; i < c.weights; ++i) {
+                                weights.push_back(s.random_weight(b, c.type, c.experts * c.rows, c.cols));
+                                biases.push_back(s.random_weight(b, Type::f32, 1, c.experts * c.rows));
+                            }
+                            const Ref logits =
+                                c.routed ? s.random_input(b, RowDim::tokens, c.experts) : Ref{};
+                            const Ref x = s.random_input(b, RowDim::tokens, c.own ? c.cols * c.used : c.cols);
+                            const Ref routes = c.routed ? moe_route(b, logits, {c.used, true}) : Ref{};
+                            moe_matmul(b, weights, x, routes, {c.experts, c.used}, biases);
+                        }};
         INFO(op.label);
         CHECK(error_of(op, *backend) <= tolerance);
     }
+}
+
+TEST_CASE("a card is used with its warpgroups only if they multiply as they should") {
+    const auto card = test_card();
+    if (!card) return;
+    CHECK(card->device().description.find("wrongly") == std::string::npos);
 }
