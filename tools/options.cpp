@@ -85,9 +85,8 @@ void RunOptions::add_ctx(CLI::App& app, const std::string& help) {
 }
 
 void RunOptions::add_batch(CLI::App& app) {
-    app.add_option("--batch", batch, "prompt tokens per step")
+    app.add_option("--batch", batch, "prompt tokens per step [512; 2048 on a large GPU with all layers]")
         ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str()
         ->group(rare_group);
 }
 

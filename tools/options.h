@@ -34,7 +34,7 @@ struct ModelOption {
 struct RunOptions {
     int32_t ctx = 0;
     int32_t threads = 0;
-    int32_t batch = 512;
+    int32_t batch = 0;  // as RunnerConfig says
     std::string isa, kv_type, k_type, v_type;
     bool check_nan = false, no_pack = false;
     DeviceOptions device;

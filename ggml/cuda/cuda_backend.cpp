@@ -153,6 +153,9 @@ Result<void> CudaBackend::prepare_device() {
 }
 
 DeviceInfo CudaBackend::device() const {
+    // Blocks of a product with 4096 rows of weights: at 512 rows of x as many as a large card has
+    // multiprocessors, so that they come out even with few weights; at 2048 with all.
+    const int32_t step_rows = card_.multiprocessors >= 100 ? 2048 : 512;
     return {cat("cuda:", options_.device),
             cat(card_.name, ", compute capability ", card_.major, ".", card_.minor, fault_), false,
             card_.total_bytes, cuda::free_bytes(options_.device)};

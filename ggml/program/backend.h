@@ -17,7 +17,8 @@ struct DeviceInfo {
     std::string description;  // for people: processor and instruction set, or the card's name
     bool host_memory = true;  // its pointers can be dereferenced by the host
     size_t total_bytes = 0;
-    size_t free_bytes = 0;  // when asked
+    size_t free_bytes = 0;    // when asked
+    int32_t step_rows = 512;  // of a prompt, that keep it busy
 };
 
 // Memory on a device, freed when the last owner lets go. Aligned to at least 64 bytes.

@@ -29,9 +29,12 @@ Tensor cache_shape(Type type, int64_t pages, int32_t n_kv_heads, int32_t dim, in
     return t;
 }
 
+constexpr int32_t default_batch = 512;
+
 Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
     if (c.ctx == 0) c.ctx = std::min(spec.n_ctx_train, default_ctx);
     if (c.ctx < 1) return usage("context", cat(c.ctx, " tokens are not possible"), "give at least 1");
+    if (c.batch_tokens == 0) c.batch_tokens = default_batch;
     if (c.max_sequences < 1 || c.batch_tokens < 1 || c.page_size < 1)
         return usage("batch", "sizes must be at least 1", "");
     c.batch_tokens = std::max(std::min(c.batch_tokens, c.ctx * c.max_sequences), c.max_sequences);
@@ -45,6 +48,14 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
         return usage("cache type", "a head is no whole number of blocks of this type",
                      "use f16, bf16 or f32");
     return {};
+}
+
+// Whether a program of which the GPU has so many layers fits its free memory.
+bool fits(const Program& dry, const DeviceInfo& gpu, int32_t layers) {
+    const size_t reserve = (size_t{256} << 20) + gpu.total_bytes / 64;  // the driver's own
+    // Lost by handing out whole 2 MiB to a layer's ten or so allocations.
+    const size_t lost = static_cast<size_t>(layers) * (size_t{10} << 20);
+    return dry.footprint()[1].total() + reserve + lost <= gpu.free_bytes;
 }
 
 // The last n layers and the output on device 1, the others on device 0; the embedding goes with the first.
@@ -82,6 +93,7 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     ModelRunner r;
     r.model_ = NIBBLE_TRY(open_model(std::move(file)));
     const ModelSpec& spec = r.model_->spec;
+    const bool any_batch = config.batch_tokens == 0;
     NIBBLE_TRY(fill_defaults(config, spec));
     NIBBLE_TRY(use_context(r.model_->spec, config.ctx));
     const int64_t pages_per_sequence = ceil_div<int64_t>(config.ctx, config.page_size);
@@ -104,7 +116,8 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     }
     r.limits_ = {config.batch_tokens, config.max_outputs, config.max_sequences};
     r.config_ = std::move(config);
-    const Program dry = NIBBLE_TRY(r.place_layers(backends));
+    Program dry = NIBBLE_TRY(r.place_layers(backends));
+    if (any_batch) dry = NIBBLE_TRY(r.widen_steps(std::move(dry), backends));
     if (const auto name = r.weights_->unused(consumed_elsewhere))
         return Error{ErrorCode::unsupported, r.model_->file.path().string(),
                      cat("tensor '", *name, "' is not used by architecture '", spec.arch, "' as implemented"),
@@ -132,16 +145,29 @@ Result<Program> ModelRunner::place_layers(std::span<Backend* const> backends) {
         return record_dry(last_layers(n_layers, backends.size() < 2 ? 0 : config_.gpu_layers), backends);
     // The most layers that fit, by halving: every trial is exact and allocates nothing.
     const DeviceInfo gpu = backends[1]->device();
-    const size_t reserve = (size_t{256} << 20) + gpu.total_bytes / 64;  // the driver's own
-    // Lost by handing out whole 2 MiB to a layer's ten or so allocations.
-    const auto lost = [](int32_t layers) { return static_cast<size_t>(layers) * (size_t{10} << 20); };
-    int32_t fits = 0, too_many = n_layers + 1;
-    for (int32_t n = n_layers; fits + 1 < too_many; n = (fits + too_many) / 2) {
+    int32_t most = 0, too_many = n_layers + 1;
+    for (int32_t n = n_layers; most + 1 < too_many; n = (most + too_many) / 2) {
         const Program dry = NIBBLE_TRY(record_dry(last_layers(n_layers, n), backends));
-        const bool room = dry.footprint()[1].total() + reserve + lost(n) <= gpu.free_bytes;
-        (room ? fits : too_many) = n;
+        (fits(dry, gpu, n) ? most : too_many) = n;
     }
-    return record_dry(last_layers(n_layers, fits), backends);
+    return record_dry(last_layers(n_layers, most), backends);
+}
+
+Result<Program> ModelRunner::widen_steps(Program dry, std::span<Backend* const> backends) {
+    const Placement placement = config_.placement;
+    const auto n_layers = static_cast<int32_t>(placement.layers.size());
+    if (backends.size() < 2 || std::ranges::count(placement.layers, 1) != n_layers) return dry;
+    const DeviceInfo gpu = backends[1]->device();
+    const int64_t rows = std::min<int64_t>(gpu.step_rows, int64_t{config_.ctx} * config_.max_sequences);
+    if (rows <= limits_.tokens) return dry;
+    const int64_t before = std::exchange(limits_.tokens, rows);
+    Program wide = NIBBLE_TRY(record_dry(placement, backends));
+    if (fits(wide, gpu, n_layers)) {
+        config_.batch_tokens = static_cast<int32_t>(rows);
+        return wide;
+    }
+    limits_.tokens = before;
+    return record_dry(placement, backends);
 }
 
 Result<MemoryForecast> ModelRunner::forecast(TensorFile file, RunnerConfig config,

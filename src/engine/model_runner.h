@@ -12,10 +12,12 @@
 namespace nibble {
 
 struct RunnerConfig {
-    int32_t ctx = 0;             // longest sequence in tokens; 0: the model's own, at most default_ctx
-    int32_t max_sequences = 1;   // in one batch, and the number of full-length sequences the cache holds
-    int32_t batch_tokens = 512;  // rows of one batch (a prefill chunk)
-    int32_t max_outputs = 0;     // rows whose logits are wanted at once; 0: max_sequences
+    int32_t ctx = 0;            // longest sequence in tokens; 0: the model's own, at most default_ctx
+    int32_t max_sequences = 1;  // in one batch, and the number of full-length sequences the cache holds
+    // Rows of one batch (a prefill chunk). 0: 512, or what keeps a GPU busy that has all layers and the
+    // memory.
+    int32_t batch_tokens = 0;
+    int32_t max_outputs = 0;  // rows whose logits are wanted at once; 0: max_sequences
     int32_t page_size = 32;
     Type k_type = Type::f16;
     Type v_type = Type::f16;
@@ -107,6 +109,8 @@ class ModelRunner {
     // configuration asks for, which stays in config_.
     Result<Program> record_dry(const Placement& placement, std::span<Backend* const> backends);
     Result<Program> place_layers(std::span<Backend* const> backends);
+    // More rows per step, where that keeps the GPU busier and memory is left.
+    Result<Program> widen_steps(Program dry, std::span<Backend* const> backends);
     Result<void> check_memory(std::span<Backend* const> backends) const;
     Result<void> allocate_cache(std::span<Backend* const> backends);
     Result<void> make_copy_runners(std::span<Backend* const> backends);

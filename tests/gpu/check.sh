@@ -111,8 +111,8 @@ if [ -x "$nibble" ]; then
   measure --shape llama-3.2-1b --type int4 -p 512,4096 -n 64 -r 2
   measure --shape llama-3.2-1b --type bf16 -p 512,4096 -n 64 -r 2
   measure --shape llama-3.1-8b --type int4 -p 0 -n 32 -r 2 --sequences 1,8,32,48,64
-  measure --shape llama-3.1-8b --type int4 -p 4096 -n 0 -r 2 --batch 2048
-  measure --shape llama-3.1-8b --type int4 -p 4096 -n 0 -r 2 --batch 2048 --deterministic
+  measure --shape llama-3.1-8b --type int4 -p 4096 -n 0 -r 2 --batch 512
+  measure --shape llama-3.1-8b --type int4 -p 4096 -n 0 -r 2 --deterministic
   measure --shape llama-3.1-8b --type int8 -p 512,4096 -n 64 -r 2
   measure --shape llama-3.1-8b --type nf4 -p 512,4096 -n 64 -r 2
   measure --shape llama-3.2-1b --type int4 -p 0 -n 32 -r 2 -d 32000
