@@ -157,8 +157,11 @@ DeviceInfo CudaBackend::device() const {
     // multiprocessors, so that they come out even with few weights; at 2048 with all.
     const int32_t step_rows = card_.multiprocessors >= 100 ? 2048 : 512;
     return {cat("cuda:", options_.device),
-            cat(card_.name, ", compute capability ", card_.major, ".", card_.minor, fault_), false,
-            card_.total_bytes, cuda::free_bytes(options_.device)};
+            cat(card_.name, ", compute capability ", card_.major, ".", card_.minor, fault_),
+            false,
+            card_.total_bytes,
+            cuda::free_bytes(options_.device),
+            step_rows};
 }
 
 double CudaBackend::read_bandwidth() {

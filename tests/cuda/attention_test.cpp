@@ -217,45 +217,44 @@ std::vector<Problem> problems() {
     return list;
 }
 
+void check_against_reference(const Problem& c, Backend& backend) {
+    INFO(c.label);
+    ReferenceBackend reference;
+    const Data data(c);
+    const auto expected = Subject(c, data, reference).run(), actual = Subject(c, data, backend).run();
+    const double error = nmse(expected, actual);
+    CHECK_MESSAGE(error <= 1e-6, "error " << error);
+}
+
+// Heads of `k` and `v` values, and so many tokens behind 70.
+void check_sizes_of_queries(int32_t k, int32_t v, int32_t tokens, Backend& backend) {
+    for (const float q_scale : {0.0f, 1e-6f, 300.0f, 1e6f})
+        for (const Type type : {Type::f16, Type::bf16}) {
+            Problem c{cat("queries of ", q_scale), heads(4, 2, k, v), type, type, {{70, tokens}}};
+            c.q_scale = q_scale;
+            if (q_scale > 1) c.p.scale /= q_scale;
+            check_against_reference(c, backend);
+        }
+}
+
 }  // namespace
 
 TEST_CASE("attention on the GPU equals the reference in long contexts and mixed batches") {
     const auto backend = test_card();
     if (!backend) return;
-    ReferenceBackend reference;
-    for (const Problem& c : problems()) {
-        INFO(c.label);
-        const Data data(c);
-        const auto expected = Subject(c, data, reference).run(), actual = Subject(c, data, *backend).run();
-        const double error = nmse(expected, actual);
-        CHECK_MESSAGE(error <= 1e-6, "error " << error);
-    }
+    for (const Problem& c : problems()) check_against_reference(c, *backend);
 }
 
 // On cards of generation 9.0; the queries are rounded to f16 there.
 TEST_CASE("attention by warpgroups equals the reference in long contexts and mixed batches") {
     const auto backend = test_card({.most_streamed = 0});
     if (!backend) return;
-    ReferenceBackend reference;
     for (const Problem& c : problems()) {
         int32_t tokens = 0;
         for (const Part& p : c.parts) tokens += p.tokens;
-        if (tokens <= 32 || c.p.head_dim > 128) continue;
-        INFO(c.label);
-        const Data data(c);
-        const auto expected = Subject(c, data, reference).run(), actual = Subject(c, data, *backend).run();
-        const double error = nmse(expected, actual);
-        CHECK_MESSAGE(error <= 1e-6, "error " << error);
+        if (tokens > 32 && c.p.head_dim <= 128) check_against_reference(c, *backend);
     }
-    for (const float q_scale : {0.0f, 1e-6f, 1e6f})
-        for (const Type type : {Type::f16, Type::bf16}) {
-            Problem c{"", heads(4, 2, 128, 64), type, type, {{70, 33}}};
-            c.q_scale = q_scale;
-            if (q_scale > 1) c.p.scale /= q_scale;
-            const Data data(c);
-            const double error = nmse(Subject(c, data, reference).run(), Subject(c, data, *backend).run());
-            CHECK_MESSAGE(error <= 1e-6, "queries of " << q_scale << ": error " << error);
-        }
+    check_sizes_of_queries(128, 64, 33, *backend);
 }
 
 TEST_CASE("a row of attention on the GPU does not depend on its company, to the last bit") {
@@ -283,16 +282,5 @@ TEST_CASE("a row of attention on the GPU does not depend on its company, to the 
 }
 
 TEST_CASE("attention on the GPU takes queries and keys of any size") {
-    const auto backend = test_card();
-    if (!backend) return;
-    ReferenceBackend reference;
-    for (const float q_scale : {0.0f, 1e-6f, 300.0f, 1e6f})
-        for (const Type type : {Type::f16, Type::bf16}) {
-            Problem c{"", heads(4, 2, 64, 64), type, type, {{70, 3}}};
-            c.q_scale = q_scale;
-            if (q_scale > 1) c.p.scale /= q_scale;
-            const Data data(c);
-            const double error = nmse(Subject(c, data, reference).run(), Subject(c, data, *backend).run());
-            CHECK_MESSAGE(error <= 1e-6, "queries of " << q_scale << ": error " << error);
-        }
+    if (const auto backend = test_card()) check_sizes_of_queries(64, 64, 3, *backend);
 }
