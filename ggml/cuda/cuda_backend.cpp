@@ -153,8 +153,8 @@ Result<void> CudaBackend::prepare_device() {
 }
 
 DeviceInfo CudaBackend::device() const {
-    // Blocks of a product with 4096 rows of weights: at 512 rows of x as many as a large card has
-    // multiprocessors, so that they come out even with few weights; at 2048 with all.
+    // At 512 rows of x a product has few blocks for each multiprocessor of a large card, and leaves many of
+    // them idle in the last turn; at 2048 hardly any.
     const int32_t step_rows = card_.multiprocessors >= 100 ? 2048 : 512;
     return {cat("cuda:", options_.device),
             cat(card_.name, ", compute capability ", card_.major, ".", card_.minor, fault_),
