@@ -42,7 +42,7 @@ void DeviceOptions::add(CLI::App& app) {
     app.add_flag(
            "--deterministic", deterministic,
            "the same text whatever --batch and other requests do; a card of generation 9.0 (H100, H200) "
-           "reads long prompts by faster arithmetic otherwise, others always keep to this")
+           "reads long prompts by arithmetic of its own otherwise, others always keep to this")
         ->group("Model");
 }
 
