@@ -166,11 +166,7 @@ __device__ inline bool find_tile(const AttentionArgs& a, int64_t index, int heig
         const int end = warp_sum_up_to(tiles);  // of this lane's sequence and those before it
         const int all = shuffle(end, 31);
         if (index < all) {
-            int owner = index < end && index >= end - tiles ? lane() : 0;
-            for (int m = 16; m > 0; m /= 2) {
-                const int other = shuffle_xor(owner, m);
-                owner = other > owner ? other : owner;
-            }
+            const int owner = warp_max(index < end && index >= end - tiles ? lane() : 0);
             const int last = shuffle(end, owner) - 1;
             tile = {static_cast<int>(base) + owner, shuffle(first, owner), shuffle(rows, owner),
                     (last - static_cast<int>(index)) * height};

@@ -39,11 +39,7 @@ __device__ inline int sequence_of(const AttentionArgs& a, int64_t token) {
         const int32_t* const r = a.seq_rows.row<int32_t>(s);
         if (r[0] <= token && token < int64_t{r[0]} + r[1]) owner = static_cast<int>(s);
     }
-    for (int m = 16; m > 0; m /= 2) {
-        const int other = shuffle_xor(owner, m);
-        owner = other > owner ? other : owner;
-    }
-    return owner;
+    return warp_max(owner);
 }
 
 // Block x: the token; y: the head.

@@ -10,13 +10,10 @@ __device__ void multiply(float (&d)[4], const uint32_t (&x)[4], uint32_t b0, uin
         mma_f16(d, x, b);
 }
 
+// Adds to scores, which begin as zeros.
 template <class T>
 __device__ void score(const T& at, const std::byte* k, float (&s)[T::score_tiles][4]) {
     using Shape = typename T::Shape;
-#pragma unroll
-    for (int j = 0; j < T::score_tiles; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) s[j][i] = 0;
 #pragma unroll
     for (int kk = 0; kk < Shape::steps / 2; ++kk) {
         uint32_t x[2][Shape::query_parts][4];
@@ -80,10 +77,6 @@ template <class T>
 __device__ void score_together(const T& at, const std::byte* k, float (&s)[T::score_tiles][4]) {
     using Shape = typename T::Shape;
     static_assert(T::score_tiles == 8);
-#pragma unroll
-    for (int j = 0; j < T::score_tiles; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) s[j][i] = 0;
     warpgroup_begin();
 #pragma unroll
     for (int step = 0; step < Shape::steps; ++step)

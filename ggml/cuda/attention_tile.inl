@@ -297,7 +297,7 @@ struct TileAttention {
     __device__ void add_tile(int t, const std::byte* k) {
         // Warps without rows have nothing to add, but meet the others at their barriers.
         if (Shape::sharers == 1 && !Shape::warpgroup && tile.row + row_group * 16 >= tile.rows) return;
-        float s[score_tiles][4], largest[2], reference[2];
+        float s[score_tiles][4] = {}, largest[2], reference[2];
         if constexpr (Shape::warpgroup)
             score_together(*this, k, s);
         else

@@ -88,9 +88,10 @@ __device__ inline float warp_sum(float x) {
     return x;
 }
 
-__device__ inline float warp_max(float x) {
+template <class T>
+__device__ T warp_max(T x) {
     for (int m = 16; m > 0; m /= 2) {
-        const float y = shuffle_xor(x, m);
+        const T y = shuffle_xor(x, m);
         x = y > x ? y : x;
     }
     return x;

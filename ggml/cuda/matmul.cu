@@ -12,12 +12,6 @@ namespace {
 #include "ggml/cuda/matmul.inl"
 #include "ggml/cuda/matmul_row.inl"
 
-__global__ void prepare_kernel(View x, RowNorm norm, Activations<8> to) {
-    const NormAhead ahead = norm_ahead(norm, x.cols);
-    wait_for_previous();
-    prepare_row(x, block_x(), norm, ahead, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
-}
-
 // Sixteen rows of one of the weights.
 struct RowBlock {
     int which;
@@ -34,8 +28,7 @@ __host__ __device__ inline int64_t row_blocks(const MatmulArgs& a) {
 
 template <TileFormat f>
 __device__ RowBlock row_block(const MatmulArgs& a, int64_t block) {
-    int which = 0;
-    while (which + 1 < a.segments && block >= a.segment[which].blocks) block -= a.segment[which++].blocks;
+    const int which = segment_at(a, 1, block);
     return {which, block, a.segment[which].data + block * f.block_bytes(a.x.cols)};
 }
 
@@ -192,10 +185,6 @@ void launch_rows(const Exec& e, const MatmulArgs& a, bool alone, std::span<std::
     launch_few<f, 4>(e, a, partial);
 }
 
-void prepare(const Exec& e, const MatmulArgs& a) {
-    launch(prepare_kernel, Dims{a.x.rows, 1, 1, 256, 8 * sizeof(float)}, *e.stream, a.x, a.norm, a.prepared);
-}
-
 MatmulArgs args_of(const OpArgs& a, const Tensor& x, const RowNorm& norm, std::span<std::byte> scratch) {
     const Segment none{nullptr, 0, 0, 0, Tensor{}};
     return {{{none, none, none}, 0, x, a.in[1], a.out[0], norm, {}},
@@ -235,7 +224,7 @@ void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, cons
             if (warpgroups)
                 prepare_warpgroup(e, args, scratch);
             else
-                prepare(e, args);
+                prepare_rows(e, args, args.prepared);
             prepared = true;
         }
         norm.out.data = nullptr;  // the first launch keeps it

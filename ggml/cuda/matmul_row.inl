@@ -87,3 +87,16 @@ __device__ void prepare_row(const View& x, int64_t r, const RowNorm& norm, const
         }
     prepare_column(row, x.cols, to, c, partial);
 }
+
+// Block x: a row of x.
+template <class To>
+__global__ void prepare_kernel(View x, RowNorm norm, To to) {
+    const NormAhead ahead = norm_ahead(norm, x.cols);
+    wait_for_previous();
+    prepare_row(x, block_x(), norm, ahead, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
+}
+
+template <class To>
+void prepare_rows(const Exec& e, const ProductArgs& a, const To& to) {
+    launch(prepare_kernel<To>, Dims{a.x.rows, 1, 1, 256, 8 * sizeof(float)}, *e.stream, a.x, a.norm, to);
+}

@@ -11,15 +11,9 @@ namespace {
 #include "ggml/cuda/matmul_row.inl"
 #include "ggml/cuda/warpgroup.inl"
 
-__global__ void prepare_warpgroup_kernel(View x, RowNorm norm, WarpgroupRows to) {
-    const NormAhead ahead = norm_ahead(norm, x.cols);
-    wait_for_previous();
-    prepare_row(x, block_x(), norm, ahead, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
-}
-
 // Block x: 128 rows of x; block y: 128 `blocks` rows of one of the weights, or, with a unit, 128 of both.
 template <uint32_t code, int blocks>
-__global__ void __launch_bounds__(256, (WarpgroupShape<format_of(code), blocks>::resident))
+__global__ void __launch_bounds__(warpgroup_threads, (WarpgroupShape<format_of(code), blocks>::resident))
     warpgroup_kernel(ProductArgs args, WarpgroupRows x, UnitArgs unit) {
     if (!has_warpgroups()) return;
     constexpr TileFormat f = format_of(code);
@@ -68,7 +62,7 @@ Dims dims_of(const ProductArgs& a, const UnitArgs& unit) {
     int64_t groups = 0;
     for (int i = 0; i < a.segments; ++i) groups += blocks_for(a.segment[i].blocks, S::row_blocks);
     if (unit.on) groups = blocks_for(a.segment[0].blocks, S::row_blocks / 2);
-    return {blocks_for(a.x.rows, WarpgroupRows::rows), static_cast<int32_t>(groups), 1, S::threads,
+    return {blocks_for(a.x.rows, WarpgroupRows::rows), static_cast<int32_t>(groups), 1, warpgroup_threads,
             S::shared_bytes};
 }
 
@@ -87,14 +81,12 @@ int64_t turns(const Exec& e, const ProductArgs& a, const UnitArgs& unit) {
 }  // namespace
 
 size_t warpgroup_scratch(int64_t rows, int64_t cols) {
-    const int64_t tiles = TileFormat::tiles(cols), padded = padded_rows(rows);
-    return static_cast<size_t>(padded *
-                               (tiles * WarpgroupRows::row_bytes + static_cast<int64_t>(sizeof(float))));
+    return static_cast<size_t>(warpgroup_value_bytes(rows, cols)) +
+           static_cast<size_t>(padded_rows(rows)) * sizeof(float);
 }
 
 void prepare_warpgroup(const Exec& e, const ProductArgs& a, std::span<std::byte> scratch) {
-    launch(prepare_warpgroup_kernel, Dims{a.x.rows, 1, 1, 256, 8 * sizeof(float)}, *e.stream, a.x, a.norm,
-           warpgroup_rows(scratch, a.x.rows, a.x.cols));
+    prepare_rows(e, a, warpgroup_rows(scratch, a.x.rows, a.x.cols));
 }
 
 void multiply_warpgroup(const Exec& e, const ProductArgs& a, Type weights, std::span<std::byte> scratch,

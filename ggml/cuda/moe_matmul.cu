@@ -9,6 +9,7 @@ namespace nibble::cuda {
 namespace {
 
 #include "ggml/cuda/matmul.inl"
+#include "ggml/cuda/moe_inputs.inl"
 
 struct MoeArgs : MoeProduct {
     Activations<8> prepared;
@@ -85,17 +86,9 @@ __global__ void __launch_bounds__(32 * group_warps)
     }
 }
 
-__global__ void prepare_inputs_kernel(View x, int32_t cols, int32_t per_row, Activations<8> to) {
-    wait_for_previous();
-    const int64_t c = block_x();
-    const float* const row = x.row(c / per_row) + c % per_row * cols;
-    prepare_column(PlainRow{row, cols}, cols, to, c, reinterpret_cast<float*>(shared_memory()));
-}
-
 __device__ inline void store(const MoeArgs& a, int weight, int expert, int64_t row, int pair, float sum) {
     if (a.bias[weight]) sum += a.bias[weight].row(0)[int64_t{expert} * a.rows + row];
-    const int used = a.p.n_used;
-    a.out.row(pair / used)[(int64_t{weight} * used + pair % used) * a.rows + row] = sum;
+    a.results(weight, pair)[row] = sum;
 }
 
 // Block x: 16 rows; y: an expert that has pairs; z: the weight.
@@ -165,11 +158,6 @@ void launch_experts(const Exec& e, const MoeArgs& a, int32_t weights) {
     launch(moe_kernel<format_code(f), n>, dims, *e.stream, a);
 }
 
-void prepare(const Exec& e, const MoeArgs& a) {
-    const Dims dims{a.x.rows * a.per_row, 1, 1, 256, 8 * sizeof(float)};
-    launch(prepare_inputs_kernel, dims, *e.stream, a.x, a.cols, a.per_row, a.prepared);
-}
-
 constexpr size_t alignment = 256;
 
 size_t pairs_bytes(int64_t pairs, int64_t experts) {
@@ -229,6 +217,8 @@ void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch
         args.weight[i] = a.in[2 + i].data;
         args.bias[i] = a.in[2 + n_weights + i];
     }
+    args.prepared = arranged<8>(memory.data(), x.rows * per_row, args.cols);
+    const bool warpgroups = moe_warpgroups_apply(e, args);
     bool prepared = false;
     for (size_t i = 0, n = 1; i < n_weights; i += n) {
         // Two weights of one type share a launch.
@@ -242,15 +232,17 @@ void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch
             continue;
         }
         args.table = table_of(w.type);
-        if (moe_warpgroups_apply(e, args)) {
-            if (!prepared) prepare_moe_warpgroup(e, args, memory);
+        if (!prepared) {
+            if (warpgroups)
+                prepare_moe_warpgroup(e, args, memory);
+            else
+                prepare_inputs(e, args, args.prepared);
             prepared = true;
+        }
+        if (warpgroups) {
             multiply_moe_warpgroup(e, args, static_cast<int32_t>(n), w.type, memory);
             continue;
         }
-        args.prepared = arranged<8>(memory.data(), x.rows * per_row, args.cols);
-        if (!prepared) prepare(e, args);
-        prepared = true;
         visit_tile_format(w.type, [&]<TileFormat f>() {
             if (n_pairs <= int64_t{8} * p.n_experts)
                 launch_experts<f, 1>(e, args, static_cast<int32_t>(n));

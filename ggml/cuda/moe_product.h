@@ -31,6 +31,10 @@ struct MoeProduct {
 
     // The input of a pair, among those of all rows.
     __device__ int64_t input(int pair) const { return per_row > 1 ? pair : pair / p.n_used; }
+    // Where a weight's results of a pair are, those of all rows of the expert's matrix.
+    __device__ float* results(int which, int pair) const {
+        return out.row(pair / p.n_used) + (int64_t{which} * p.n_used + pair % p.n_used) * rows;
+    }
 };
 
 // Products by warpgroups, where the experts have enough rows to fill them: the counterparts of product.h.

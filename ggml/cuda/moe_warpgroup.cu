@@ -9,16 +9,10 @@ namespace nibble::cuda {
 namespace {
 
 #include "ggml/cuda/matmul.inl"
+#include "ggml/cuda/moe_inputs.inl"
 #include "ggml/cuda/warpgroup.inl"
 
 constexpr int tile_pairs = WarpgroupRows::rows;
-
-__global__ void prepare_inputs_kernel(View x, int32_t cols, int32_t per_row, WarpgroupRows to) {
-    wait_for_previous();
-    const int64_t c = block_x();
-    const float* const row = x.row(c / per_row) + c % per_row * cols;
-    prepare_column(PlainRow{row, cols}, cols, to, c, reinterpret_cast<float*>(shared_memory()));
-}
 
 // Pairs `from` .. `to` of the list, at most tile_pairs of them, are one expert's.
 struct PairTile {
@@ -38,11 +32,7 @@ __device__ bool find_tile(const Pairs& pairs, int index, PairTile& tile) {
             index -= all;
             continue;
         }
-        int owner = index < end && index >= end - tiles ? lane() : 0;
-        for (int m = 16; m > 0; m /= 2) {
-            const int other = shuffle_xor(owner, m);
-            owner = other > owner ? other : owner;
-        }
+        const int owner = warp_max(index < end && index >= end - tiles ? lane() : 0);
         const int of_expert = index - (shuffle(end, owner) - shuffle(tiles, owner));
         const int from = shuffle(first, owner) + of_expert * tile_pairs, to = shuffle(last, owner);
         tile = {shuffle(expert, owner), from, to < from + tile_pairs ? to : from + tile_pairs};
@@ -64,7 +54,7 @@ struct GatheredCopies {
         const int piece = thread_index() % row_pieces;
 #pragma unroll
         for (int n = 0; n < turns; ++n) {
-            const int place = (thread_index() + n * RowCopies::threads) / row_pieces, i = tile.from + place;
+            const int place = (thread_index() + n * warpgroup_threads) / row_pieces, i = tile.from + place;
             const bool there = i < tile.to;
             const int64_t row = a.input(a.pairs.list[there ? i : tile.from]);
             // A piece lies where its row's number puts it, here and there.
@@ -76,7 +66,7 @@ struct GatheredCopies {
     __device__ void request(std::byte* stage) {
 #pragma unroll
         for (int n = 0; n < turns; ++n)
-            copy_async16(stage + (thread_index() + n * RowCopies::threads) * 16, values + offset[n],
+            copy_async16(stage + (thread_index() + n * warpgroup_threads) * 16, values + offset[n],
                          on >> n & 1);
         values += step;
     }
@@ -90,7 +80,7 @@ struct PairColumn {
 
 // Block x: 128 rows of an expert's matrix; y: tiles of pairs, and some that are none; z: the weight.
 template <uint32_t code>
-__global__ void __launch_bounds__(256, (WarpgroupShape<format_of(code), 1>::resident))
+__global__ void __launch_bounds__(warpgroup_threads, (WarpgroupShape<format_of(code), 1>::resident))
     moe_warpgroup_kernel(MoeProduct a, WarpgroupRows x) {
     if (!has_warpgroups()) return;
     constexpr TileFormat f = format_of(code);
@@ -113,9 +103,8 @@ __global__ void __launch_bounds__(256, (WarpgroupShape<format_of(code), 1>::resi
     auto* const columns = reinterpret_cast<PairColumn*>(stages);
     if (const int i = tile.from + thread_index(); thread_index() < tile_pairs) {
         const bool there = i < tile.to;
-        const int pair = a.pairs.list[there ? i : tile.from], used = a.p.n_used;
-        float* const out = a.out.row(pair / used) + (int64_t{which} * used + pair % used) * a.rows;
-        columns[thread_index()] = {there ? out : nullptr, x.inverse[a.input(pair)]};
+        const int pair = a.pairs.list[there ? i : tile.from];
+        columns[thread_index()] = {there ? a.results(which, pair) : nullptr, x.inverse[a.input(pair)]};
     }
     sync_block();
     if (block >= blocks) return;
@@ -150,8 +139,7 @@ bool moe_warpgroups_apply(const Exec& e, const MoeProduct& a) {
 
 void prepare_moe_warpgroup(const Exec& e, const MoeProduct& a, std::span<std::byte> scratch) {
     const int64_t rows = a.x.rows * a.per_row;
-    launch(prepare_inputs_kernel, Dims{rows, 1, 1, 256, 8 * sizeof(float)}, *e.stream, a.x, a.cols, a.per_row,
-           warpgroup_rows(scratch, rows, a.cols));
+    prepare_inputs(e, a, warpgroup_rows(scratch, rows, a.cols));
 }
 
 void multiply_moe_warpgroup(const Exec& e, const MoeProduct& a, int32_t n_weights, Type weights,
@@ -163,7 +151,8 @@ void multiply_moe_warpgroup(const Exec& e, const MoeProduct& a, int32_t n_weight
     visit_tile_format(weights, [&]<TileFormat f>() {
         using S = WarpgroupShape<f, 1>;
         launch(moe_warpgroup_kernel<format_code(f)>,
-               Dims{blocks_for(a.rows / 16, S::row_blocks), tiles, n_weights, S::threads, S::shared_bytes},
+               Dims{blocks_for(a.rows / 16, S::row_blocks), tiles, n_weights, warpgroup_threads,
+                    S::shared_bytes},
                *e.stream, a, x);
     });
 }

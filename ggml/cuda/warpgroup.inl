@@ -40,17 +40,22 @@ struct WarpgroupRows {
 
 int64_t padded_rows(int64_t rows) { return round_up(rows, int64_t{WarpgroupRows::rows}); }
 
-WarpgroupRows warpgroup_rows(std::span<std::byte> memory, int64_t rows, int64_t cols) {
-    const int64_t padded = padded_rows(rows),
-                  bytes = TileFormat::tiles(cols) * padded * WarpgroupRows::row_bytes;
-    return {memory.data(), reinterpret_cast<float*>(memory.data() + bytes), padded};
+int64_t warpgroup_value_bytes(int64_t rows, int64_t cols) {
+    return TileFormat::tiles(cols) * padded_rows(rows) * WarpgroupRows::row_bytes;
 }
+
+// Memory of warpgroup_scratch() bytes cut into its parts.
+WarpgroupRows warpgroup_rows(std::span<std::byte> memory, int64_t rows, int64_t cols) {
+    std::byte* const behind = memory.data() + warpgroup_value_bytes(rows, cols);
+    return {memory.data(), reinterpret_cast<float*>(behind), padded_rows(rows)};
+}
+
+constexpr int block_warpgroups = 2, warpgroup_threads = 128 * block_warpgroups;  // of a block
 
 // A block's two warpgroups have `blocks` times 64 rows of the weights each, and the same 128 rows of x.
 template <TileFormat f, int blocks>
 struct WarpgroupShape {
-    static constexpr int warpgroups = 2, threads = 128 * warpgroups, stages = 4;
-    static constexpr int row_blocks = 4 * blocks * warpgroups;
+    static constexpr int stages = 4, row_blocks = 4 * blocks * block_warpgroups;
     static constexpr size_t shared_bytes = table_bytes(f) + size_t{stages} * WarpgroupRows::tile_bytes;
     // Narrow ones share a multiprocessor.
     static constexpr int resident = blocks == 1 ? 2 : 1;
@@ -58,7 +63,7 @@ struct WarpgroupShape {
 
 // A thread's copies of each stage, a sixteenth of its bytes.
 struct RowCopies {
-    static constexpr int threads = 256, turns = WarpgroupRows::tile_bytes / 16 / threads;
+    static constexpr int threads = warpgroup_threads, turns = WarpgroupRows::tile_bytes / 16 / threads;
     const std::byte* from;
     int64_t step;
     uint32_t on = 0;  // rows that are there, by bit; the others become zeros
