@@ -236,15 +236,16 @@ inline void add_values(const std::byte* values, int64_t stride, int64_t n, const
 
 constexpr int value_vecs = tile_vecs > 2 ? 4 : 2;
 
-// All R rows of a tile: the weighted values [lo, hi) of a chunk, whose first is given.
+// All R rows of a tile: the weighted values [lo, hi) of a chunk, whose first is given. A value has `cols`
+// numbers, whole vectors of them; what lies behind them in memory is not the chunk's to read.
 template <class Rows, int R>
-inline void add_rows(const AttentionTile& t, const std::byte* values, int64_t stride, int64_t lo,
-                     int64_t hi) {
+inline void add_rows(const AttentionTile& t, const std::byte* values, int64_t stride, int64_t cols,
+                     int64_t lo, int64_t hi) {
     int64_t i = 0;
-    for (; i + value_vecs * lanes <= t.v_cols; i += value_vecs * lanes)
+    for (; i + value_vecs * lanes <= cols; i += value_vecs * lanes)
         add_values<Rows, R, value_vecs>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o,
                                         t.v_cols);
-    for (; i < t.v_cols; i += lanes)
+    for (; i < cols; i += lanes)
         add_values<Rows, R, 1>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o, t.v_cols);
 }
 
@@ -257,11 +258,11 @@ inline void attend_rows(const AttentionBlock& b, const AttentionTile& t, int64_t
     for (int r = 0; r < R; ++r)
         softmax_step(p, t.scores + r * chunk_keys, lo, hi, t.m[r], t.l[r], t.o + r * t.v_cols, t.v_cols);
     const auto direct = [&]<class Rows>() {
-        add_rows<Rows, R>(t, b.v_cache.row<std::byte>(cache_row), b.v_cache.stride, lo, hi);
+        add_rows<Rows, R>(t, b.v_cache.row<std::byte>(cache_row), b.v_cache.stride, p.v_head_dim, lo, hi);
     };
     if (p.v_head_dim % lanes == 0 && visit_float(b.v_cache.type, direct)) return;
     decode_values(b, t, cache_row, hi);
-    add_rows<F32Rows, R>(t, reinterpret_cast<const std::byte*>(t.values), t.v_cols * 4, lo, hi);
+    add_rows<F32Rows, R>(t, reinterpret_cast<const std::byte*>(t.values), t.v_cols * 4, t.v_cols, lo, hi);
 }
 
 // R = t.rows <= few_rows.
