@@ -14,7 +14,7 @@ namespace nibble {
 
 namespace {
 
-constexpr size_t block_size = 64;
+constexpr size_t block_size = weighed_at_once;
 constexpr float lowest = std::numeric_limits<float>::lowest();
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
@@ -67,6 +67,7 @@ Result<void> Candidates::begin(std::span<float> logits) {
     dense_ = logits;
     undo_.clear();
     listed_ = open_ = undecided_ = false;
+    seen_ = {};
     scale_ = 1;
     n_sorted_ = 0;
     list_.clear();
@@ -115,15 +116,10 @@ void Candidates::restore() {
     undo_.clear();
 }
 
-float Candidates::clamped(double logit) {
-    if (logit != logit || logit == -std::numeric_limits<double>::infinity()) return -infinity;
-    return static_cast<float>(std::clamp<double>(logit, lowest, std::numeric_limits<float>::max()));
-}
-
 void Candidates::set_dense(Token token, double logit) {
     const auto i = static_cast<size_t>(token);
     undo_.push_back({token, dense_[i]});
-    dense_[i] = clamped(logit);
+    dense_[i] = clamped_logit(logit);
     const size_t first = i / block_size * block_size;
     block_best_[i / block_size] =
         scan(dense_.data() + first, std::min(block_size, dense_.size() - first)).best;
@@ -146,24 +142,26 @@ float Candidates::best() const {
     return best;
 }
 
-// visit(distance from the best, weight) for every candidate, in the order of storage.
+// visit(distance from the best, weight) for every candidate that weighs something; for others it may.
 template <class Visit>
 void Candidates::each_weight(Visit visit) const {
     const double top = best();
-    const auto run = [&](size_t n, auto logit) {
-        size_t i = 0;
-        for (; i + 2 <= n; i += 2) {
-            const Double2 x = {logit(i) - top, logit(i + 1) - top};
-            const Word2 w = weights_of(x);
-            visit(-x[0], w[0]);
-            visit(-x[1], w[1]);
-        }
-        if (i < n) visit(top - logit(i), weight_of(logit(i) - top));
+    WeighedRun run;
+    const auto visit_run = [&](const float* logits, size_t n, const LogitScale& scale) {
+        weigh_run(logits, n, scale, top, run);
+        for (size_t i = 0; i < n; ++i) visit(run.distance[i], run.weight[i]);
     };
-    if (listed_) {
-        run(list_.size(), [this](size_t i) { return list_[i].logit; });
-    } else {
-        run(dense_.size(), [this](size_t i) { return dense_[i]; });
+    if (!listed_) {
+        for (size_t b = 0; b < block_best_.size(); ++b)
+            if (const size_t first = b * block_size; top - block_best_[b] < WeightHistogram::range)
+                visit_run(dense_.data() + first, std::min(block_size, dense_.size() - first), seen_);
+        return;
+    }
+    for (size_t first = 0; first < list_.size(); first += weighed_at_once) {
+        const size_t n = std::min(weighed_at_once, list_.size() - first);
+        float logits[weighed_at_once];
+        for (size_t i = 0; i < n; ++i) logits[i] = list_[first + i].logit;
+        visit_run(logits, n, {});
     }
 }
 
@@ -186,13 +184,18 @@ uint64_t Candidates::weigh() {
 }
 
 void Candidates::scale(double temperature) {
-    const double top = best();
-    const auto scaled = [&](float logit) { return clamped((logit - top) / temperature); };
-    if (!listed_) list_blocks(lowest);
+    const LogitScale scaled{best(), temperature};
+    if (!listed_ && seen_.on()) list_blocks(lowest);
+    scale_ *= temperature;
+    if (!listed_) {
+        seen_ = scaled;
+        for (float& b : block_best_) b = scaled(b);
+        best_known_ = false;
+        return;
+    }
     const bool was_in_order = in_order();
     for (Candidate& c : list_) c.logit = scaled(c.logit);
     last_.logit = scaled(last_.logit);
-    scale_ *= temperature;
     // Two logits may round to one, and equal logits go by id.
     changed(was_in_order && std::ranges::is_sorted(list_, precedes));
 }
@@ -211,7 +214,11 @@ Candidate Candidates::reach(uint64_t weight) {
     if (listed_) {
         for (const Candidate& c : list_) gather(c.id, c.logit);
     } else {
-        for (size_t i = 0; i < dense_.size(); ++i) gather(static_cast<Token>(i), dense_[i]);
+        for (size_t b = 0; b < block_best_.size(); ++b) {
+            if (WeightHistogram::bucket(top - block_best_[b]) > at.bucket) continue;
+            const size_t first = b * block_size, end = std::min(first + block_size, dense_.size());
+            for (size_t i = first; i < end; ++i) gather(static_cast<Token>(i), seen_(dense_[i]));
+        }
     }
     const Candidate reached = WeightHistogram::reach(
         crossing_, at, weight, precedes, [top](const Candidate& c) { return weight_of(c.logit - top); });
@@ -228,8 +235,9 @@ void Candidates::list_blocks(float least) {
         const size_t first = b * block_size, count = std::min(block_size, dense_.size() - first);
         if (list_.size() < n + count) list_.resize(2 * n + count);
         for (size_t i = first; i < first + count; ++i) {
-            list_[n] = {static_cast<Token>(i), dense_[i]};
-            n += dense_[i] >= least ? 1 : 0;
+            const float logit = seen_(dense_[i]);
+            list_[n] = {static_cast<Token>(i), logit};
+            n += logit >= least ? 1 : 0;
         }
     }
     list_.resize(n);
@@ -311,7 +319,7 @@ Candidate Candidates::first() {
     size_t b = 0;
     while (block_best_[b] != top) ++b;
     size_t i = b * block_size;
-    while (dense_[i] != top) ++i;
+    while (seen_(dense_[i]) != top) ++i;
     return {static_cast<Token>(i), top};
 }
 

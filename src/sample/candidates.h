@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ggml/base/result.h"
+#include "src/sample/weight.h"
 #include "src/sample/weight_histogram.h"
 
 namespace nibble {
@@ -37,9 +38,10 @@ inline bool precedes(const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-// Two states. "Dense": the caller's logits, edited in place (restore() undoes it), with the maximum of every
-// block of 64, so that selections look at the few blocks that matter. "Listed": a vector of candidates in
-// ascending id, or in the order above after a selection by rank. A vocabulary of 150,000 is never sorted.
+// Two states. "Dense": the caller's logits, edited in place (restore() undoes it) and seen at a temperature,
+// with the maximum of every block of 64, so that selections look at the few blocks that matter. "Listed": a
+// vector of candidates in ascending id, or in the order above after a selection by rank. A vocabulary of
+// 150,000 is never sorted.
 //
 // Begun with the best tokens only, the list is "open": the tokens that are not listed follow the last one.
 // A selection that needs none of them closes it. What would need them (a selection that reaches the end of
@@ -68,6 +70,7 @@ class Candidates {
     // container keyed by Token.
     template <class Map, class Edit>
     void edit(const Map& values, Edit edit) {
+        if (!listed_ && seen_.on()) list();
         if (!listed_) {
             for (const auto& [token, value] : values) {
                 if (token >= 0 && static_cast<size_t>(token) < dense_.size())
@@ -78,10 +81,10 @@ class Candidates {
         // What is not listed must stay behind the last token of an open list, and weighs something else.
         if (!values.empty()) total_ = {};
         for (auto it = values.begin(); open_ && !undecided_ && it != values.end(); ++it)
-            undecided_ = !(clamped(edit(last_.logit, it->second)) < last_.logit);
+            undecided_ = !(clamped_logit(edit(last_.logit, it->second)) < last_.logit);
         for (Candidate& c : list_) {
             if (const auto it = values.find(c.id); it != values.end())
-                c.logit = clamped(edit(c.logit, it->second));
+                c.logit = clamped_logit(edit(c.logit, it->second));
         }
         changed(false);
     }
@@ -109,9 +112,10 @@ class Candidates {
     std::vector<Candidate>& list();
     void changed(bool sorted);
 
-    std::span<const float> dense() const { return dense_; }  // the logits while !listed()
-
-    static float clamped(double logit);  // to what a candidate may have: finite or -inf; NaN becomes -inf
+    // For who looks at all candidates: an open list cannot decide that.
+    void need_rest() const { undecided_ |= open_; }
+    // The logit of the i-th of size(), in the order of storage.
+    float stored(size_t i) const { return listed_ ? list_[i].logit : seen_(dense_[i]); }
 
   private:
     struct Undo {
@@ -124,7 +128,6 @@ class Candidates {
     void set_dense(Token token, double logit);
     void list_blocks(float least);
     void sort_first(size_t n);
-    void need_rest() const { undecided_ |= open_; }
     // The weight of all, given that of the listed.
     uint64_t with_rest(uint64_t listed) const;
     // A selection that keeps what precedes `end`, and perhaps `end`.
@@ -135,7 +138,8 @@ class Candidates {
     }
 
     std::span<float> dense_;
-    std::vector<float> block_best_;
+    LogitScale seen_;                // how dense_ counts
+    std::vector<float> block_best_;  // likewise
     std::vector<Undo> undo_;
     bool listed_ = false;
     bool open_ = false;  // tokens that are not listed may be candidates: they follow last_

@@ -19,12 +19,14 @@ class WeightHistogram {
         uint64_t before;  // the sum of all buckets in front of it
     };
 
+    static constexpr double range = 32;  // distances at which weights have become 0
+
     void clear() { sums_.fill(0); }
     void add(double distance, uint64_t weight) { sums_[bucket(distance)] += weight; }
 
-    // Steps of 1/32 up to 32, where weights have become 0; what lies beyond shares the last bucket.
+    // What lies beyond the range shares the last bucket.
     static size_t bucket(double distance) {
-        return distance < n_buckets / steps ? static_cast<size_t>(distance * steps) : n_buckets - 1;
+        return distance < range ? static_cast<size_t>(distance * steps) : n_buckets - 1;
     }
 
     uint64_t total() const {
@@ -51,8 +53,8 @@ class WeightHistogram {
     }
 
   private:
-    static constexpr size_t n_buckets = 1024;
-    static constexpr double steps = 32;
+    static constexpr double steps = 32;  // of 1
+    static constexpr size_t n_buckets = static_cast<size_t>(range * steps);
     std::array<uint64_t, n_buckets> sums_{};
 };
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <random>
 #include <unordered_map>
 
 #include <doctest/doctest.h>
@@ -67,6 +69,75 @@ TEST_CASE("integer weights are exp to within one unit, and monotone") {
         previous = w;
     }
     CHECK(std::abs(log_of_weight(weight_of(-2)) + 2) < 1e-12);
+}
+
+// Logits that are seen at a temperature and candidates whose logits were replaced have to be the same.
+TEST_CASE("a temperature gives the same candidates, whether they are listed or not") {
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal(0, 4);
+    const std::unordered_map<Token, float> edits{{3, 2}, {77, -1}, {199, 30}};
+    for (int round = 0; round < 20; ++round) {
+        std::vector<float> logits(200);
+        for (float& l : logits) l = normal(random);
+        for (const Token copy : {50, 120}) logits[static_cast<size_t>(copy)] = logits[9];
+        std::vector<float> same = logits;
+        Candidates dense, listed;
+        REQUIRE(dense.begin(logits));
+        REQUIRE(listed.begin(same));
+        listed.list();
+        listed.changed(false);
+        const auto alike = [&] {
+            CHECK(dense.best() == listed.best());
+            CHECK(dense.total_weight() == listed.total_weight());
+            const Candidate a = dense.first(), b = listed.first();
+            CHECK(a.id == b.id);
+            CHECK(a.logit == b.logit);
+            const uint64_t half = dense.weigh() / 2;
+            CHECK(half == listed.weigh() / 2);
+            CHECK(dense.reach(half).id == listed.reach(half).id);
+        };
+        for (Candidates* c : {&dense, &listed}) c->scale(0.6);
+        CHECK_FALSE(dense.listed());
+        alike();
+        if (round % 2 == 0) {
+            for (Candidates* c : {&dense, &listed})
+                c->edit(edits, [](float logit, float value) { return logit + value; });
+            alike();
+        }
+        for (Candidates* c : {&dense, &listed}) c->scale(1.7);
+        alike();
+        for (Candidates* c : {&dense, &listed}) c->keep_at_least(c->best() - 1.5);
+        alike();
+        CHECK(dense.size() == listed.size());
+        dense.restore();
+        CHECK(logits == same);
+    }
+}
+
+TEST_CASE("registers of every width weigh alike, at every temperature") {
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal(0, 12);
+    float logits[weighed_at_once];
+    for (float& l : logits) l = normal(random);
+    logits[7] = -INFINITY;
+    logits[8] = std::numeric_limits<float>::lowest();
+    const double best = *std::ranges::max_element(logits);
+    for (const LogitScale& scale :
+         {LogitScale{}, LogitScale{best, 0.7}, LogitScale{best, 1e-30}, LogitScale{best, 1e30}}) {
+        const double top = scale(static_cast<float>(best));
+        for (const WeighWhole weigh : ways_to_weigh()) {
+            WeighedRun run;
+            weigh(logits, scale, top, run);
+            for (size_t i = 0; i < weighed_at_once; ++i) {
+                INFO(logits[i] << " at " << scale.temperature);
+                CHECK(run.weight[i] == weight_of(scale(logits[i]) - top));
+                CHECK((run.distance[i] == top - scale(logits[i]) || run.distance[i] > 32));
+            }
+        }
+        WeighedRun some;
+        weigh_run(logits, 5, scale, top, some);
+        for (size_t i = 0; i < 5; ++i) CHECK(some.weight[i] == weight_of(scale(logits[i]) - top));
+    }
 }
 
 namespace {
