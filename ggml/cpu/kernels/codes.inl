@@ -50,8 +50,10 @@ struct CodeStream {
     static constexpr bool has_min = P::has_min, is_signed = P::codes.is_signed;
     static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
     static constexpr int64_t blocks = P::span / 32;  // of a span
-    // Rows of activations that take so long over a block that the processor no longer looks ahead by itself.
-    static constexpr int prefetched_rows = 3;
+    // Rows of activations that take so long over a block that the processor no longer looks ahead by itself:
+    // three with AVX-512 on Zen 4, where asking for one or two costs up to a quarter, one with AVX2 on Zen 3
+    // (and with AVX-VNNI, whose registers are as wide; not measured).
+    static constexpr int prefetched_rows = lanes == 8 ? 1 : 3;
     static constexpr int64_t prefetch_bytes = 4096;
 
     const std::byte* group;
