@@ -45,6 +45,14 @@ __device__ inline T shuffle_xor(T v, int mask) {
     return __shfl_xor_sync(0xffffffffu, v, mask);
 }
 
+__device__ inline uint32_t shared_address(const void* p) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+__device__ inline uint32_t load_shared(uint32_t address) {
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
+    return v;
+}
 __device__ inline Words4 load16(const void* p) {
     Words4 v;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"

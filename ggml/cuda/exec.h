@@ -45,8 +45,8 @@ void run_copy_pages(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t matmul_scratch(const Exec&, const OpArgs& shapes);
 
-// Launches the first instructions in one go where that gives the same bits as one by one: a norm and the
-// matmul that follows, the two weights of a gated unit and the unit. Returns how many; 0: none.
+// Launches the first instructions together where that gives the same bits as one by one: a norm or a gated
+// unit and the matmul that follows, the two weights of a gated unit and the unit. Returns how many; 0: none.
 size_t run_joined(const Exec&, std::span<const BoundInstr> instrs);
 
 bool moe_route_supported(const OpArgs& shapes);

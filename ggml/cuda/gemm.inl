@@ -1,6 +1,5 @@
-// The product for many rows of x: a block makes 128 x 128 of the result, its warps 32 x 64 each (64 x 32 with
-// minima). Tiles of the weights and of x come through shared memory, three stages deep; every sum is formed
-// as in BlockProduct.
+// The product for many rows of x: a block makes 128 x 128 of the result, its warps 32 x 64 each. Tiles of the
+// weights and of x come through shared memory, three stages deep; every sum is formed as in BlockProduct.
 //
 // Per 64 columns of the weights a block does 1 MFLOP and reads 16 KiB of x and 4.6 KiB of 4-bit weights
 // (mostly from the L2 cache), so the tensor cores would be the limit if it were not for the instructions
@@ -9,15 +8,13 @@
 template <TileFormat f>
 struct GemmShape {
     static constexpr int row_blocks = 8, columns = 128, stages = 3;
-    // Of a warp, in blocks of 16 and groups of 8. Sums of x for minima leave no registers for wider ones.
-    static constexpr int warp_rows = f.min ? 4 : 2, warp_columns = 16 / warp_rows;
+    static constexpr int warp_rows = 2, warp_columns = 8;  // of a warp, in blocks of 16 and groups of 8
     static constexpr int warps_across = columns / (8 * warp_columns);
     static __device__ int first_row() { return warp_index() / warps_across * warp_rows; }
     static __device__ int first_column() { return warp_index() % warps_across * 8 * warp_columns; }
     static constexpr int weight_bytes = row_blocks * f.tile_bytes();
     static constexpr int x_bytes = columns * Activations<8>::value_bytes;
-    static constexpr int sum_bytes = f.min ? 4 * columns * 4 : 0;
-    static constexpr int stage_bytes = weight_bytes + x_bytes + sum_bytes;
+    static constexpr int stage_bytes = weight_bytes + x_bytes;
     static constexpr size_t shared_bytes = table_bytes(f) + size_t{stages} * stage_bytes;
 };
 
@@ -40,8 +37,7 @@ struct StageCopies {
     const std::byte* weight[weight_turns];
     const std::byte* x;
     int64_t x_step;
-    const float* sums;
-    uint32_t on = 0;  // what is there, by bit: weights, x, sums; the rest becomes zeros
+    uint32_t on = 0;  // what is there, by bit: weights, x; the rest becomes zeros
 
     __device__ StageCopies(const GemmPlace& at, int64_t k, int64_t rows, const Activations<8>& prepared) {
         const int thread = thread_index();
@@ -54,7 +50,7 @@ struct StageCopies {
         }
         // Groups of eight columns one after the other, each as it is.
         constexpr int group_pieces = A::tile_bytes / 16, groups = threads / group_pieces;
-        const int64_t first = at.column / 8, group = first + thread / group_pieces;
+        const int64_t group = at.column / 8 + thread / group_pieces;
         x = prepared.values + group * prepared.tiles * A::tile_bytes + thread % group_pieces * 16;
         x_step = groups * prepared.tiles * A::tile_bytes;
 #pragma unroll
@@ -62,10 +58,6 @@ struct StageCopies {
             const bool there = 8 * (group + n * groups) + thread % (A::half_bytes / 16) / 4 < rows;
             on |= static_cast<uint32_t>(there) << (weight_turns + n);
         }
-        const bool there = at.column + thread < rows;
-        sums =
-            prepared.sums + (there ? first + thread / 8 : 0) * prepared.tiles * A::tile_sums + thread % 8 * 4;
-        on |= static_cast<uint32_t>(there) << (weight_turns + x_turns);
     }
 
     __device__ void request(std::byte* stage) {
@@ -81,11 +73,6 @@ struct StageCopies {
             copy_async16(to + S::weight_bytes + n * threads * 16, x + n * x_step,
                          on >> (weight_turns + n) & 1);
         x += A::tile_bytes;
-        if constexpr (f.min) {
-            if (thread_index() < S::sum_bytes / 16)
-                copy_async16(to + S::weight_bytes + S::x_bytes, sums, on >> (weight_turns + x_turns) & 1);
-            sums += A::tile_sums;
-        }
     }
 };
 
@@ -102,37 +89,24 @@ __device__ void shared_tile(const std::byte* at, const std::byte* supers, LaneTi
     load_words<f.lane_super()>(supers + g * f.lane_super(), out.super);
 }
 
-// One warp's share of a stage, a half of the columns at a time where groups allow it.
+// One warp's share of a stage, a half of the columns at a time.
 template <TileFormat f, int n_rows, int n>
 __device__ void multiply_stage(const std::byte* stage, const std::byte* const (&supers)[n_rows],
-                               const uint32_t* table, Sums<n> (&sums)[n_rows]) {
+                               uint32_t table, Sums<n> (&sums)[n_rows]) {
     using S = GemmShape<f>;
     using A = Activations<8>;
-    constexpr int halves = (!f.real() && f.group > 32) || f.min ? 2 : 1;
     const std::byte* const x = stage + S::weight_bytes + S::first_column() * A::value_bytes + lane() * 16;
-    GroupTotals<f, n> totals;
-    if constexpr (f.min) {
-        const auto* const step_sums = reinterpret_cast<const Words4*>(stage + S::weight_bytes + S::x_bytes) +
-                                      S::first_column() + lane() % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        Words4 b[n];
 #pragma unroll
         for (int j = 0; j < n; ++j)
-#pragma unroll
-            for (int c = 0; c < 2; ++c) totals.set(j, c, step_sums[8 * j + c]);
-    }
-#pragma unroll
-    for (int first_half = 0; first_half < 2; first_half += halves) {
-        Words4 b[halves][n];
-#pragma unroll
-        for (int half = 0; half < halves; ++half)
-#pragma unroll
-            for (int j = 0; j < n; ++j)
-                b[half][j] = *reinterpret_cast<const Words4*>(x + j * A::tile_bytes +
-                                                              (first_half + half) * A::half_bytes);
+            b[j] = *reinterpret_cast<const Words4*>(x + j * A::tile_bytes + half * A::half_bytes);
 #pragma unroll
         for (int i = 0; i < n_rows; ++i) {
             LaneTile<f> tile;
             shared_tile(stage + (S::first_row() + i) * f.tile_bytes(), supers[i], tile);
-            multiply_steps<f, n, 8, halves>(tile, first_half, table, b, totals, sums[i]);
+            multiply_half(tile, half, table, b, sums[i]);
         }
     }
 }
@@ -143,7 +117,7 @@ __global__ void __launch_bounds__(256) gemm_kernel(MatmulArgs a) {
     constexpr TileFormat f = format_of(code);
     using S = GemmShape<f>;
     std::byte* const stages = shared_memory() + table_bytes(f);
-    const uint32_t* table = nullptr;
+    uint32_t table = 0;
     int64_t first = int64_t{block_y()} * S::row_blocks;
     const Segment& s = a.segment[segment_at(a, S::row_blocks, first)];
     const int64_t k = a.x.cols, rows = a.x.rows;

@@ -37,12 +37,12 @@ __device__ RowBlock row_block(const MatmulArgs& a, int64_t block) {
 // of x. With `alone`, x has one row and the block converts it itself, which saves a launch; the bits are the
 // same.
 template <uint32_t code, int n, bool alone>
-__global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) matmul_kernel(MatmulArgs a) {
+__global__ void __launch_bounds__(256, resident_blocks) matmul_kernel(MatmulArgs a) {
     constexpr TileFormat f = format_of(code);
     constexpr int width = alone ? 1 : 8;
     using Product = BlockProduct<f, n, width>;
     std::byte* shared = shared_memory();
-    const uint32_t* table = nullptr;
+    uint32_t table = 0;
     shared += table_bytes(f);
     auto* const sums = reinterpret_cast<float*>(shared);
     shared += 2 * Product::shared_bytes;
@@ -110,7 +110,7 @@ void launch_product(const Exec& e, const MatmulArgs& a) {
     using Product = BlockProduct<f, n, alone ? 1 : 8>;
     const size_t shared =
         table_bytes(f) + 2 * Product::shared_bytes + (alone ? arranged_bytes<1>(1, a.x.cols) : 0);
-    const int64_t at_once = int64_t{e.card->multiprocessors} * resident_blocks(f, n);
+    const int64_t at_once = int64_t{e.card->multiprocessors} * resident_blocks;
     const Dims dims{std::min(row_blocks(a), at_once), static_cast<int32_t>(blocks_for(a.x.rows, 8 * n)), 1,
                     256, shared};
     launch(matmul_kernel<format_code(f), n, alone>, dims, *e.stream, a);
@@ -134,7 +134,7 @@ void launch_few(const Exec& e, const MatmulArgs& a, std::span<std::byte> partial
     constexpr int without = n == 1 ? 1 : 4;  // kernels enough for what hardly happens
     if (!splits(a.x.rows, a.x.cols) || a.x.rows > most_streamed(e) || at_once == 0)
         return launch_product<f, without, false>(e, a);
-    const int64_t resident = int64_t{e.card->multiprocessors} * resident_blocks(f, n);
+    const int64_t resident = int64_t{e.card->multiprocessors} * resident_blocks;
     for (int64_t first = 0; first < blocks; first += at_once) {
         const SplitRange range{first, std::min(at_once, blocks - first),
                                reinterpret_cast<Words4*>(partial.data()), e.counters};
@@ -185,10 +185,20 @@ void launch_rows(const Exec& e, const MatmulArgs& a, bool alone, std::span<std::
     launch_few<f, 4>(e, a, partial);
 }
 
-MatmulArgs args_of(const OpArgs& a, const Tensor& x, const RowNorm& norm, std::span<std::byte> scratch) {
+const RowNorm no_norm{false, 0, Tensor{}, Tensor{}};
+
+// What a product multiplies: x, or what a norm or a unit makes of other rows, and memory for it as fragments.
+struct Input {
+    Tensor x;
+    std::span<std::byte> memory;
+    RowNorm norm = no_norm;
+    RowUnit unit{false, {}, Tensor{}};
+};
+
+MatmulArgs args_of(const OpArgs& a, const Input& in) {
     const Segment none{nullptr, 0, 0, 0, Tensor{}};
-    return {{{none, none, none}, 0, x, a.in[1], a.out[0], norm, {}},
-            arranged<8>(scratch.data(), x.rows, x.cols)};
+    return {{{none, none, none}, 0, in.x, a.in[1], a.out[0], in.norm, in.unit, {}},
+            arranged<8>(in.memory.data(), in.x.rows, in.x.cols)};
 }
 
 Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
@@ -197,7 +207,8 @@ Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
     return {w.data, ceil_div(w.rows, int64_t{16}), static_cast<int32_t>(w.rows), first_col, bias};
 }
 
-void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, const Tensor& x, RowNorm norm) {
+void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, Input in) {
+    const Tensor& x = in.x;
     const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
     if (x.rows == 0) return;
     const bool warpgroups = warpgroups_apply(e, x.rows);
@@ -205,7 +216,7 @@ void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, cons
     bool prepared = false;
     for (size_t i = 0; i < n;) {
         const Tensor& w = a.in[2 + i];
-        MatmulArgs args = args_of(a, x, norm, scratch);
+        MatmulArgs args = args_of(a, in);
         args.table = table_of(w.type);
         // Neighbours of one format share a launch.
         for (; i < n && a.in[2 + i].type == w.type; ++i) {
@@ -222,47 +233,19 @@ void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, cons
         const bool alone = converts_itself(e, x, w.type);
         if (!prepared && !alone) {
             if (warpgroups)
-                prepare_warpgroup(e, args, scratch);
+                prepare_warpgroup(e, args, in.memory);
             else
                 prepare_rows(e, args, args.prepared);
             prepared = true;
         }
-        norm.out.data = nullptr;  // the first launch keeps it
+        in.norm.out.data = nullptr;  // the first launch keeps it
         if (warpgroups) {
-            multiply_warpgroup(e, args, w.type, scratch);
+            multiply_warpgroup(e, args, w.type, in.memory);
             continue;
         }
         const auto partial = scratch.subspan(arranged_bytes<8>(x.rows, x.cols));
         visit_tile_format(w.type, [&]<TileFormat f>() { launch_rows<f>(e, args, alone, partial); });
     }
-}
-
-bool overlap(const Tensor& a, const Tensor& b) {
-    return a.data && b.data && a.data < b.data + b.rows * b.stride && b.data < a.data + a.rows * a.stride;
-}
-
-bool is_row_norm(const NormParams& p, const OpArgs& a) {
-    return !p.subtract_mean && (p.group == 0 || p.group == a.in[0].cols) && !a.in[2] && !a.in[3];
-}
-
-RowNorm no_norm() { return {false, 0, Tensor{}, Tensor{}}; }
-
-RowNorm norm_of(const BoundInstr& norm) {
-    const OpArgs a = norm.args();
-    return {true, a.params->as<NormParams>().eps, a.in[1], norm.instr->for_next_only ? Tensor{} : a.out[0]};
-}
-
-// Whether the norm can be the beginning of the product: what it reads must still be there while the product
-// is written, for the blocks of a launch are in no order.
-bool can_begin_with(const BoundInstr& norm, const BoundInstr& matmul) {
-    const OpArgs n = norm.args(), m = matmul.args();
-    if (!is_row_norm(n.params->as<NormParams>(), n) || n.out[0].data != m.in[0].data) return false;
-    if (n.out[0].cols != m.in[0].cols || n.out[0].rows != m.in[0].rows) return false;
-    for (size_t i = 2; i < 2 + static_cast<size_t>(m.params->as<MatmulParams>().n_weights); ++i)
-        if (m.in[i].layout == Layout::rows) return false;
-    const Tensor scratch{matmul.scratch.data(), 1, 1, static_cast<int64_t>(matmul.scratch.size()), Type::f32,
-                         Layout::rows};
-    return !overlap(n.in[0], m.out[0]) && !overlap(n.in[0], n.out[0]) && !overlap(n.in[0], scratch);
 }
 
 // Block x: 16 rows of the gate's weight and of the other's, by eight warps each, and what the unit makes of
@@ -272,7 +255,7 @@ __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, V
     constexpr TileFormat f = format_of(code);
     using Product = BlockProduct<f, 1, 1>;
     std::byte* shared = shared_memory();
-    const uint32_t* table = nullptr;
+    uint32_t table = 0;
     shared += table_bytes(f);
     auto* const sums = reinterpret_cast<float*>(shared);
     constexpr int sums_each = Product::shared_bytes / sizeof(float);
@@ -309,45 +292,7 @@ __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, V
     }
 }
 
-// Memory for the activations where a product ends in its unit: the product's own results, which nobody asks
-// for. Its scratch may already be the unit's results.
-std::span<std::byte> unit_scratch(const OpArgs& matmul) {
-    const Tensor& t = matmul.out[0];
-    return {t.data, static_cast<size_t>(t.rows * t.stride)};
-}
-
-// Of one row, or of so many that warpgroups multiply them.
-bool is_gated_pair(const Exec& e, const BoundInstr& matmul, const BoundInstr& glu) {
-    const OpArgs m = matmul.args(), g = glu.args();
-    const Tensor& x = m.in[0];
-    const bool warpgroups = warpgroups_apply(e, x.rows) &&
-                            warpgroup_scratch(x.rows, x.cols) <= unit_scratch(m).size() &&
-                            fits_unit(g.params->as<GluParams>());
-    return (warpgroups || converts_itself(e, x, m.in[2].type)) &&
-           m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] && m.in[2].type == m.in[3].type &&
-           m.in[2].rows == m.in[3].rows && m.in[2].layout == Layout::packed &&
-           m.in[3].layout == Layout::packed && matmul.instr->for_next_only && g.in[0].data == m.out[0].data &&
-           g.in[0].cols == m.out[0].cols;
-}
-
-void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tensor& x, const RowNorm& norm) {
-    MatmulArgs args = args_of(m, x, norm, {});
-    args.table = table_of(m.in[2].type);
-    args.segments = 2;
-    for (size_t i = 0; i < 2; ++i) args.segment[i] = segment_of(m, i, 0);
-    if (warpgroups_apply(e, x.rows)) {
-        prepare_warpgroup(e, args, unit_scratch(m));
-        return multiply_warpgroup(e, args, m.in[2].type, unit_scratch(m),
-                                  {true, g.params->as<GluParams>(), g.out[0]});
-    }
-    visit_tile_format(m.in[2].type, [&]<TileFormat f>() {
-        const size_t shared =
-            table_bytes(f) + 4 * BlockProduct<f, 1, 1>::shared_bytes + arranged_bytes<1>(1, x.cols);
-        const int64_t blocks = std::min<int64_t>(args.segment[0].blocks, e.card->multiprocessors);
-        launch(gated_kernel<format_code(f)>, Dims{blocks, 1, 1, 512, shared}, *e.stream, args,
-               g.params->as<GluParams>(), g.out[0]);
-    });
-}
+#include "ggml/cuda/joined.inl"
 
 }  // namespace
 
@@ -368,28 +313,9 @@ size_t matmul_scratch(const Exec& e, const OpArgs& a) {
 }
 
 void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
-    multiply(e, a, scratch, a.in[0], no_norm());
+    multiply(e, a, scratch, {a.in[0], scratch});
 }
 
-size_t run_joined(const Exec& e, std::span<const BoundInstr> instrs) {
-    const auto is = [&](size_t i, const OpDef& op) {
-        return i < instrs.size() && instrs[i].instr->op == &op;
-    };
-    const size_t at = is(0, norm_op) ? 1 : 0;
-    if (!is(at, matmul_op) || instrs[at].in[0].rows == 0) return 0;
-    const BoundInstr& matmul = instrs[at];
-    const bool normed = at == 1 && can_begin_with(instrs[0], matmul);
-    if (at == 1 && !normed) return 0;
-    const Tensor& x = normed ? instrs[0].in[0] : matmul.in[0];
-    const RowNorm norm = normed ? norm_of(instrs[0]) : no_norm();
-    if (is(at + 1, glu_op) && is_gated_pair(e, matmul, instrs[at + 1]) &&
-        !overlap(x, instrs[at + 1].out[0])) {
-        multiply_gated(e, matmul.args(), instrs[at + 1].args(), x, norm);
-        return at + 2;
-    }
-    if (!normed) return 0;
-    multiply(e, matmul.args(), matmul.scratch, x, norm);
-    return 2;
-}
+size_t run_joined(const Exec& e, std::span<const BoundInstr> instrs) { return join_first(e, instrs); }
 
 }  // namespace nibble::cuda

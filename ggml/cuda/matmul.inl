@@ -1,45 +1,38 @@
 // Products of tiles with columns of activations: what matmul.cu and moe_matmul.cu have in common.
-// A warp multiplies 16 weight rows by up to 8 n columns, 64 columns of the weights at a time; codes enter the
-// tensor cores as exact f16 integers and scales are applied to the f32 sums of their group.
+// A warp multiplies 16 weight rows by up to 8 n columns, 64 columns of the weights at a time. Every weight
+// becomes one f16, scale and minimum included (2^-12 of its size is lost, a hundredth of what its code lost):
+// sums then stay as they are from the first column to the last, however many there are, and with them the
+// number of instructions beside the products.
 
 // Activations as fragments want them. Columns of the product (rows of x) lie in groups of `width`: 8, or 1
 // where a row is alone. A group is, for each tile of 64 values,
 //   [half of the tile][column][t][step of the half][4 values]
 // in f16 times a power of two that is the column's own: a lane reads two steps at once, a warp 512 bytes in a
-// row. `sums` holds the sum of each 16 values, for formats with minima: [group][tile][column][step].
+// row.
 template <int width>
 struct Activations {
     std::byte* values;
-    float* sums;
     float* inverse;  // of the column's power of two
     int64_t tiles;
 
     static constexpr int value_bytes = 128,
                          half_bytes = 64 * width;  // of a column and tile; of half a group's
-    static constexpr int tile_bytes = width * value_bytes, tile_sums = width * 4;
-    static constexpr bool has_sums = true;
+    static constexpr int tile_bytes = width * value_bytes;
 
     __device__ std::byte* values_of(int64_t column) const {
         return values + column / width * tiles * tile_bytes + column % width * (value_bytes / 2);
     }
-    __device__ float* sums_of(int64_t column) const {
-        return sums + column / width * tiles * tile_sums + column % width * 4;
-    }
 
-    // Where prepare_column() leaves a column: four values, and the sum of sixteen, from 4 `unit` on.
+    // Where prepare_column() leaves a column: four values from 4 `unit` on.
     struct Column {
         std::byte* values;
-        float* sums;
         __device__ void put(int unit, Words2 w) const {
             const int tile = unit / 16, step = unit / 4 % 4;
             *reinterpret_cast<Words2*>(values + tile * tile_bytes + step / 2 * half_bytes + unit % 4 * 16 +
                                        step % 2 * 8) = w;
         }
-        __device__ void put_sum(int unit, float sum) const {
-            sums[unit / 16 * tile_sums + unit / 4 % 4] = sum;
-        }
     };
-    __device__ Column column(int64_t c) const { return {values_of(c), sums_of(c)}; }
+    __device__ Column column(int64_t c) const { return {values_of(c)}; }
 };
 
 // Memory cut into its parts.
@@ -47,15 +40,14 @@ template <int width>
 __host__ __device__ inline Activations<width> arranged(std::byte* memory, int64_t columns, int64_t k) {
     using A = Activations<width>;
     const int64_t tiles = (k + 63) / 64, groups = (columns + width - 1) / width;
-    auto* const sums = reinterpret_cast<float*>(memory + groups * tiles * A::tile_bytes);
-    return {memory, sums, sums + groups * tiles * A::tile_sums, tiles};
+    return {memory, reinterpret_cast<float*>(memory + groups * tiles * A::tile_bytes), tiles};
 }
 
 template <int width>
 constexpr size_t arranged_bytes(int64_t columns, int64_t k) {
     using A = Activations<width>;
     const int64_t tiles = (k + 63) / 64, groups = (columns + width - 1) / width;
-    return static_cast<size_t>(groups * (tiles * (A::tile_bytes + A::tile_sums * 4) + width * 4));
+    return static_cast<size_t>(groups * (tiles * A::tile_bytes + width * 4));
 }
 
 // The power of two that brings `most` to [2^14, 2^15); 1 for zero, infinities and NaNs.
@@ -130,17 +122,9 @@ __device__ void prepare_column(const Values& x, int k, const To& to, int64_t c, 
 #pragma unroll
         for (int j = 0; j < at_once; ++j) {
             const int u = first + j * block_threads() + thread_index();
-            const Words2 w{
-                {half2(v[j][0] * factor, v[j][1] * factor), half2(v[j][2] * factor, v[j][3] * factor)}};
-            if constexpr (To::has_sums) {
-                float sum = 0;
-                for (int i = 0; i < 4; ++i)
-                    sum += half_to_float(static_cast<uint16_t>(w.w[i / 2] >> (i % 2 * 16)));
-                sum += shuffle_xor(sum, 1);
-                sum += shuffle_xor(sum, 2);
-                if (u < units && u % 4 == 0) place.put_sum(u, sum);
-            }
-            if (u < units) place.put(u, w);
+            if (u < units)
+                place.put(u, {{half2(v[j][0] * factor, v[j][1] * factor),
+                               half2(v[j][2] * factor, v[j][3] * factor)}});
         }
     }
     if (thread_index() == 0) to.inverse[c] = 1 / factor;
@@ -194,62 +178,90 @@ __device__ void load_tile(const TilePlace& at, int i, LaneTile<f>& out) {
                                out.super);
 }
 
-__device__ inline float half_of(const uint32_t* words, int i) {
-    return half_to_float(static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16)));
+// A scale, or another f16 in a word's upper or lower half, twice.
+__device__ inline uint32_t half_twice(uint32_t word, int upper) {
+    return byte_perm(word, 0, upper ? 0x3232 : 0x1010);
 }
 
-// Scale (which = 0) or minimum (1) of a group of the tile, of the lane's row g + 8 half.
+constexpr uint32_t half_of_power(int exponent) {  // 2^exponent as f16, twice
+    return static_cast<uint32_t>(exponent + 15) << 10 | static_cast<uint32_t>(exponent + 15) << 26;
+}
+
+// Scale (which = 0) or minimum (1) of a group of the tile as f16, twice: of the lane's row g + 8 half, in the
+// units of that row (tiles.h).
 template <TileFormat f>
-__device__ float scale_of(const LaneTile<f>& t, int half, int group, int which) {
+__device__ uint32_t scale_of(const LaneTile<f>& t, int half, int group, int which) {
     constexpr int kinds = f.min ? 2 : 1;
-    const int i = (half * kinds + which) * f.groups() + group;
-    if constexpr (f.scales == ScaleKind::factor) {
-        // Under the exponent of 2^23: exact, and faster than a conversion.
-        const uint32_t bits = byte_perm(t.scales[i / 4] ^ 0x80808080, 0x4b000000, 0x7540 | i % 4);
-        return half_of(t.super, half * kinds + which) * (bits_float(bits) - 8388736.0f);
-    } else if constexpr (f.scales == ScaleKind::f32) {
-        return bits_float(t.scales[i]);
+    const int i = (half * kinds + which) * f.groups() + group, at = half * kinds + which;
+    if constexpr (!f.factor()) {
+        return half_twice(t.scales[i / 2], i % 2);
     } else {
-        return half_of(t.scales, i);
+        const uint32_t word = t.scales[i / 4], byte = 0x4040 | static_cast<uint32_t>(i % 4) * 0x0101;
+        const uint32_t d = half_twice(t.super[at / 2], at % 2);
+        if (which == 1) return half2_mul(byte_perm(word, 0, byte), d);
+        // Under the exponent of a power of two the integer is added to that.
+        constexpr int exponent = f.min ? f.factor_bits + 2 : 10;
+        constexpr uint32_t front = half_of_power(exponent);
+        const uint32_t sum = byte_perm(word, front >> 8 | front, byte);
+        constexpr uint32_t sign = 0x80008000, with_128 = front + 0x00800080;
+        if constexpr (f.min) return half2_fma(sum, d, half2_mul(d, front | sign));
+        return half2_mul(half2_sub(sum, with_128), d);
     }
 }
 
-constexpr uint32_t half_twice(int v) {  // an f16 integer below 2048, in both halves
-    uint32_t bits = 0;
-    for (int e = 10; e >= 0 && v > 0 && !bits; --e)
-        if (v >> e) bits = static_cast<uint32_t>((e + 15) << 10 | ((v << (10 - e)) & 0x3ff));
-    return bits | bits << 16;
-}
-
-// The lane's fragment of step s: exact f16 integers, table values, or the values themselves. A code in the
-// low bits of a half under the exponent of 1024 reads as 1024 + code.
+// The codes of the lane's fragment of step s: looked up, or as they lie in the low bits of a half: times
+// 2^-24, and those of the upper row, which stay in their nibble, times 16 as well. Values are themselves.
 template <TileFormat f>
-__device__ void fragment(const LaneTile<f>& t, int s, const uint32_t* table, uint32_t (&a)[4]) {
-    constexpr uint32_t exponent = 0x64006400u, base = half_twice(1024 + f.zero);
+__device__ void codes_of(const LaneTile<f>& t, int s, uint32_t table, uint32_t (&a)[4]) {
     if constexpr (f.main == 16) {
         for (int i = 0; i < 4; ++i) a[i] = t.codes[s].w[i];
     } else if constexpr (f.main == 8) {
         for (int i = 0; i < 4; ++i)
-            a[i] = half2_sub(byte_perm(t.codes[s / 2].w[s % 2 * 2 + i / 2], exponent >> 8 | exponent,
-                                       i % 2 ? 0x4342 : 0x4140),
-                             base);
+            a[i] = byte_perm(t.codes[s / 2].w[s % 2 * 2 + i / 2], 0, i % 2 ? 0x4342 : 0x4140);
     } else if constexpr (f.table) {
         const uint32_t w = t.codes[0].w[s];
         for (int i = 0; i < 4; ++i)
-            a[i] = table[static_cast<int>(byte_perm(w, 0, 0x4440 | static_cast<uint32_t>(i))) * 32];
+            a[i] = load_shared(table + byte_perm(w, 0, 0x4440 | static_cast<uint32_t>(i)) * 128);
     } else {
-        // Odd fragments stay in the upper nibble and read as 1024 + 16 code.
         const uint32_t w = t.codes[0].w[s], shifted = w >> 8;
         for (int i = 0; i < 4; ++i) {
-            uint32_t h = and_or(i < 2 ? w : shifted, i % 2 ? 0x00f000f0 : 0x000f000f, exponent);
+            uint32_t h = (i < 2 ? w : shifted) & (i % 2 ? 0x00f000f0 : 0x000f000f);
             if constexpr (f.extra != 0) {
-                const int bit = f.extra == 2 ? 8 * (s % 2) + 2 * i : 4 * s + i, to = i % 2 ? 8 : 4;
-                const uint32_t upper = t.extra[f.extra == 2 ? s / 2 : 0];
-                const uint32_t mask = f.extra == 2 ? 0x00030003 : 0x00010001;
-                h = and_or(bit < to ? upper << (to - bit) : upper >> (bit - to), mask << to, h);
+                // One shift for both rows: their bits are as far apart as they have to be.
+                const int bit = f.extra_bit(s, i - i % 2), to = 4;
+                const uint32_t word = t.extra[f.extra_word(s)], ones = (1u << f.extra) - 1;
+                const uint32_t mask = (ones | ones << 16) << (i % 2 ? 8 : 4);
+                h = and_or(bit < to ? word << (to - bit) : word >> (bit - to), mask, h);
             }
-            a[i] = i % 2 == 0 ? half2_sub(h, base)
-                              : half2_fma(h, 0x2c002c00u, half_twice(64 + f.zero) | 0x80008000u);
+            a[i] = h;
+        }
+    }
+}
+
+// What is subtracted from the codes of a row, as they come from codes_of().
+template <TileFormat f>
+constexpr uint32_t zero_code(int half) {
+    return static_cast<uint32_t>(f.main == 4 && half ? 16 * f.zero : f.zero);
+}
+
+// The lane's fragment of step s: weights, in the units of their rows.
+template <TileFormat f>
+__device__ void fragment(const LaneTile<f>& t, int s, uint32_t table, uint32_t (&a)[4]) {
+    codes_of(t, s, table, a);
+    if constexpr (!f.real()) {
+        const int group = 16 * s / f.group;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const uint32_t scale = scale_of(t, half, group, 0);
+            const uint32_t minus_zero = 0x80008000 | zero_code<f>(half) * 0x10001;
+#pragma unroll
+            for (int i = half; i < 4; i += 2)
+                if constexpr (f.min)
+                    a[i] = half2_fma(a[i], scale, scale_of(t, half, group, 1));
+                else if constexpr (f.zero != 0)
+                    a[i] = half2_fma(a[i], scale, half2_mul(scale, minus_zero));
+                else
+                    a[i] = half2_mul(a[i], scale);
         }
     }
 }
@@ -260,86 +272,38 @@ struct Sums {
     float d[n][4];
 };
 
-// The columns of a warp's product, for each group of eight: where the lane's share of column g of x begins,
-// and the sums of columns 2t and 2t + 1. A column that is not there is any other: nobody asks for its
-// results.
+// The columns of a warp's product, for each group of eight: where the lane's share of column g of x begins.
+// A column that is not there is any other: nobody asks for its results.
 template <int n>
 struct WarpColumns {
     const std::byte* x[n];
-    const float* sums[n][2];
 
     // Column c of x is place(c).
     template <int width, class Place>
     __device__ WarpColumns(const Activations<width>& a, const Place& place) {
-        for (int i = 0; i < n; ++i) {
-            x[i] = a.values_of(place(8 * i + lane() / 4)) + lane() % 4 * 16;
-            for (int c = 0; c < 2; ++c) sums[i][c] = a.sums_of(place(8 * i + lane() % 4 * 2 + c));
-        }
+        for (int i = 0; i < n; ++i) x[i] = a.values_of(place(8 * i + lane() / 4)) + lane() % 4 * 16;
     }
 };
 
-// Sums of x over each group of the tile, for n groups of columns; of formats with minima.
+// Multiplies half a tile, two steps. Every product goes through here, which is why a row's bits do not depend
+// on the kernel.
 template <TileFormat f, int n>
-struct GroupTotals {
-    float of[n][2][f.min ? f.groups() : 1];
-
-    // From the sums of each step of a column.
-    __device__ void set(int i, int c, Words4 steps) {
-        constexpr int group_steps = f.group / 16;
-        for (int g = 0; g < f.groups(); ++g) {
-            float total = bits_float(steps.w[g * group_steps]);
-            for (int j = 1; j < group_steps; ++j) total += bits_float(steps.w[g * group_steps + j]);
-            of[i][c][g] = total;
+__device__ void multiply_half(const LaneTile<f>& tile, int half, uint32_t table, const Words4 (&x)[n],
+                              Sums<n>& sums) {
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+        uint32_t a[4];
+        fragment(tile, 2 * half + s, table, a);
+#pragma unroll
+        for (int i = 0; i < n; ++i) {
+            const uint32_t b[2] = {x[i].w[s * 2], x[i].w[s * 2 + 1]};
+            mma_f16(sums.d[i], a, b);
         }
-    }
-};
-
-// Adds the sums of a group times its scale. With `width` 1 only column 0 counts.
-template <TileFormat f, int n, int width>
-__device__ void apply_scales(const LaneTile<f>& tile, int group, const GroupTotals<f, n>& totals,
-                             const Sums<n>& part, Sums<n>& sums) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const float scale = scale_of(tile, half, group, 0);
-        const float min = f.min ? scale_of(tile, half, group, 1) : 0;
-#pragma unroll
-        for (int i = 0; i < n; ++i)
-#pragma unroll
-            for (int c = 0; c < (width == 1 ? 1 : 2); ++c) {
-                float& d = sums.d[i][2 * half + c];
-                d = fused(scale, part.d[i][2 * half + c], d);
-                if constexpr (f.min) d = fused(min, totals.of[i][c][group], d);
-            }
-    }
-}
-
-// Multiplies the steps of a tile that `x` has: both halves, or one where no group spans both. Every product
-// goes through here, which is why a row's bits do not depend on the kernel.
-template <TileFormat f, int n, int width, int halves>
-__device__ void multiply_steps(const LaneTile<f>& tile, int first_half, const uint32_t* table,
-                               const Words4 (&x)[halves][n], const GroupTotals<f, n>& totals, Sums<n>& sums) {
-    constexpr int group_steps = f.real() ? 2 : f.group / 16;
-    static_assert(group_steps <= 2 * halves);
-#pragma unroll
-    for (int begin = 0; begin < 2 * halves; begin += group_steps) {
-        Sums<n> part{};
-#pragma unroll
-        for (int s = begin; s < begin + group_steps; ++s) {
-            uint32_t a[4];
-            fragment(tile, 2 * first_half + s, table, a);
-#pragma unroll
-            for (int i = 0; i < n; ++i) {
-                const uint32_t b[2] = {x[s / 2][i].w[s % 2 * 2], x[s / 2][i].w[s % 2 * 2 + 1]};
-                mma_f16((f.real() ? sums : part).d[i], a, b);
-            }
-        }
-        if constexpr (!f.real())
-            apply_scales<f, n, width>(tile, (2 * first_half + begin) / group_steps, totals, part, sums);
     }
 }
 
 template <TileFormat f, int n, int width>
-__device__ void multiply_tile(const LaneTile<f>& tile, int index, const uint32_t* table,
+__device__ void multiply_tile(const LaneTile<f>& tile, int index, uint32_t table,
                               const WarpColumns<n>& columns, Sums<n>& sums) {
     using A = Activations<width>;
     Words4 x[2][n];
@@ -349,27 +313,18 @@ __device__ void multiply_tile(const LaneTile<f>& tile, int index, const uint32_t
         for (int i = 0; i < n; ++i)
             x[half][i] = *reinterpret_cast<const Words4*>(columns.x[i] + int64_t{index} * A::tile_bytes +
                                                           half * A::half_bytes);
-    GroupTotals<f, n> totals;
-    if constexpr (f.min) {
 #pragma unroll
-        for (int i = 0; i < n; ++i)
-#pragma unroll
-            for (int c = 0; c < (width == 1 ? 1 : 2); ++c)
-                totals.set(
-                    i, c,
-                    *reinterpret_cast<const Words4*>(columns.sums[i][c] + int64_t{index} * A::tile_sums));
-    }
-    multiply_steps<f, n, width, 2>(tile, 0, table, x, totals, sums);
+    for (int half = 0; half < 2; ++half) multiply_half(tile, half, table, x[half], sums);
 }
 
 // Values of a byte of two table codes, once for each lane, so that lookups do not collide: the first 32 KiB
-// of shared memory. Returns the lane's column. Its number comes from a shuffle: knowing nothing
-// about it, the compiler does not take the address of a lookup apart.
-__device__ inline const uint32_t* fill_table(const TileTable& levels) {
+// of shared memory. Returns the address of the lane's column. It comes from a shuffle: knowing nothing about
+// it, the compiler does not take the address of a lookup apart.
+__device__ inline uint32_t fill_table(const TileTable& levels) {
     auto* const table = reinterpret_cast<uint32_t*>(shared_memory());
     for (int byte = warp_index(); byte < 256; byte += block_threads() / 32)
         table[byte * 32 + lane()] = half2(levels.level[byte & 15], levels.level[byte >> 4]);
-    return table + shuffle(lane(), lane());
+    return shuffle(shared_address(table + lane()), lane());
 }
 
 constexpr size_t table_bytes(TileFormat f) { return f.table ? size_t{32} << 10 : 0; }
@@ -378,18 +333,17 @@ constexpr size_t table_bytes(TileFormat f) { return f.table ? size_t{32} << 10 :
 // warps, few enough for the registers beside the columns of x and their sums.
 constexpr int tiles_ahead(TileFormat f, int n) {
     const int words = 4 * f.words4() + f.extra + (f.lane_scales() + f.lane_super()) / 4;
-    const int most = (f.min && n == 4 ? 40 : 56 - (f.min ? 16 : 8) * (n - 1)) / words, least = n == 1 ? 4 : 2;
+    const int most = (56 - 8 * (n - 1)) / words, least = n == 1 ? 4 : 2;
     return most < least ? least : most > 8 ? 8 : most;
 }
 
 // Blocks of 256 threads that a multiprocessor holds at once: what registers are dealt out for.
-constexpr int resident_blocks(TileFormat f, int n) { return f.min && n == 4 ? 1 : 2; }
+constexpr int resident_blocks = 2;
 
-// The factor of row r of 16, where values have one.
+// What a weight of row r of 16 is times, in units of that row.
 template <TileFormat f>
 __device__ float row_factor(const std::byte* block, int64_t k, int64_t r) {
-    if constexpr (!f.real()) return 1;
-    return reinterpret_cast<const float*>(block + f.supers_at(k))[r];
+    return reinterpret_cast<const float*>(block + f.factors_at(k))[r];
 }
 
 // A product's sum over the columns of the weights is cut into this many runs of tiles, summed one by one and
@@ -423,7 +377,7 @@ class BlockProduct {
 
     // Adds the warp's run. `following`: the row block of the next call, which begins to be read as this one
     // ends; or null.
-    __device__ void multiply(const uint32_t* table, const WarpColumns<n>& columns, Sums<n>& sums,
+    __device__ void multiply(uint32_t table, const WarpColumns<n>& columns, Sums<n>& sums,
                              const std::byte* following) {
         int left = 0;  // tiles of the last turn
         for (int next = first_; next < last_; next += ahead) {
@@ -445,7 +399,7 @@ class BlockProduct {
     }
 
     // All warps' runs, into `shared`.
-    __device__ void run(const uint32_t* table, const WarpColumns<n>& columns, float* shared,
+    __device__ void run(uint32_t table, const WarpColumns<n>& columns, float* shared,
                         const std::byte* following = nullptr) {
         Sums<n> sums{};
         multiply(table, columns, sums, following);
@@ -478,25 +432,41 @@ class BlockProduct {
     LaneTile<f> ahead_[ahead];  // a tile is replaced by one that far behind it as soon as it is used
 };
 
-// Column 16 s + 4 t + i of the lane's row g + 8 half, as the format defines it: with f32 table values, scale
-// times code and then the minimum, each rounded.
+__device__ inline float half_of(uint32_t word, int upper) {
+    return half_to_float(static_cast<uint16_t>(word >> (16 * upper)));
+}
+
+// Scale or minimum as scale_of() has it, but not rounded to f16.
+template <TileFormat f>
+__device__ float exact_scale_of(const LaneTile<f>& t, int half, int group, int which) {
+    const int at = half * (f.min ? 2 : 1) + which, i = at * f.groups() + group;
+    if constexpr (!f.factor()) {
+        return half_of(t.scales[i / 2], i % 2);
+    } else {
+        const float d = half_of(t.super[at / 2], at % 2);
+        const uint32_t byte = t.scales[i / 4] >> (i % 4 * 8) & 255;
+        if (which == 1) return d * half_of(byte, 0);
+        return d * static_cast<float>(f.min ? static_cast<int>(byte >> (8 - f.factor_bits))
+                                            : static_cast<int>(byte) - 128);
+    }
+}
+
+// Column 16 s + 4 t + i of the lane's row g + 8 half, in the unit of that row: scale times code and then the
+// minimum, each rounded to f32 as the format has it.
 template <TileFormat f>
 __device__ float value_of(const LaneTile<f>& tile, int s, int half, int i, const float* level) {
     const int which = half + 2 * (i / 2), side = i % 2;  // fragment and half of it
-    if constexpr (f.real()) {
-        const auto bits = static_cast<uint16_t>(tile.codes[s].w[which] >> (16 * side));
-        return half_to_float(bits);
+    float code;
+    if constexpr (f.table) {
+        code = level[tile.codes[0].w[s] >> (8 * which + 4 * side) & 15];
     } else {
-        float code;
-        if constexpr (f.table) {
-            code = level[tile.codes[0].w[s] >> (8 * which + 4 * side) & 15];
-        } else {
-            uint32_t a[4];
-            fragment(tile, s, static_cast<const uint32_t*>(nullptr), a);
-            code = half_to_float(static_cast<uint16_t>(a[which] >> (16 * side)));
-        }
-        const int group = 16 * s / f.group;
-        const float product = scale_of(tile, half, group, 0) * code;
-        return f.min ? product + scale_of(tile, half, group, 1) : product;
+        uint32_t a[4];
+        codes_of(tile, s, 0, a);
+        code = half_of(a[which], side) - half_of(zero_code<f>(half), 0);
     }
+    if constexpr (!f.real()) {
+        code *= exact_scale_of(tile, half, 16 * s / f.group, 0);
+        if constexpr (f.min) code += exact_scale_of(tile, half, 16 * s / f.group, 1);
+    }
+    return code;
 }

@@ -1,5 +1,5 @@
-// How rows of activations, which may come from a norm, get ready for a product. A norm at the beginning of a
-// product gives the bits of the norm by itself: both are norm.inl.
+// How rows of activations, which may come from a norm or a gated unit, get ready for a product. Either gives
+// the bits of the norm or the unit by itself: they are norm.inl and gated.inl.
 
 #include "ggml/cuda/matmul_store.inl"
 #include "ggml/cuda/norm.inl"
@@ -88,6 +88,33 @@ __device__ void prepare_row(const View& x, int64_t r, const RowNorm& norm, const
     prepare_column(row, x.cols, to, c, partial);
 }
 
+// What a unit makes of the halves of a row, as prepare_column() reads it.
+template <Activation act>
+struct GatedRow {
+    static constexpr int at_once = 4;
+    struct Raw {
+        Words4 gate, up;
+    };
+    const float *gate, *up;
+    int k;
+    const GluParams& params;
+    __device__ bool in_fours() const { return cuda::in_fours(gate, k) && cuda::in_fours(up, k); }
+    __device__ Raw load(int i, int /*j*/, bool /*first*/) const {
+        const int at = i < k ? i : 0;
+        return {four_words(gate, at), four_words(up, at)};
+    }
+    __device__ void finish(const Raw& raw, int i, float (&v)[4]) const {
+        for (int j = 0; j < 4; ++j)
+            v[j] = i < k ? gated_as<act>(params, bits_float(raw.gate.w[j]), bits_float(raw.up.w[j])) : 0;
+    }
+    __device__ void four(int i, float (&v)[4]) const {
+        float g[4], u[4];
+        read_four(gate, k, i, g);
+        read_four(up, k, i, u);
+        for (int j = 0; j < 4; ++j) v[j] = i + j < k ? gated_as<act>(params, g[j], u[j]) : 0;
+    }
+};
+
 // Block x: a row of x.
 template <class To>
 __global__ void prepare_kernel(View x, RowNorm norm, To to) {
@@ -96,7 +123,23 @@ __global__ void prepare_kernel(View x, RowNorm norm, To to) {
     prepare_row(x, block_x(), norm, ahead, true, to, block_x(), reinterpret_cast<float*>(shared_memory()));
 }
 
+// Block x: a row that is the result of a unit.
+template <class To, Activation act>
+__global__ void prepare_gated_kernel(RowUnit unit, To to) {
+    wait_for_previous();
+    const int k = unit.x.cols / 2;
+    const float* const row = unit.x.row(block_x());
+    prepare_column(GatedRow<act>{row, row + k, k, unit.params}, k, to, block_x(),
+                   reinterpret_cast<float*>(shared_memory()));
+}
+
 template <class To>
 void prepare_rows(const Exec& e, const ProductArgs& a, const To& to) {
-    launch(prepare_kernel<To>, Dims{a.x.rows, 1, 1, 256, 8 * sizeof(float)}, *e.stream, a.x, a.norm, to);
+    const Dims dims{a.x.rows, 1, 1, 256, 8 * sizeof(float)};
+    if (!a.unit.on)
+        launch(prepare_kernel<To>, dims, *e.stream, a.x, a.norm, to);
+    else if (a.unit.params.act == Activation::silu)
+        launch(prepare_gated_kernel<To, Activation::silu>, dims, *e.stream, a.unit, to);
+    else
+        launch(prepare_gated_kernel<To, Activation::gelu_tanh>, dims, *e.stream, a.unit, to);
 }

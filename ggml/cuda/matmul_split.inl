@@ -36,14 +36,13 @@ __device__ void finish_split(const MatmulArgs& a, const RowBlock& block, int fir
 // Block y: a run; z: 8 n rows of x; x and the warp: 16 rows of the weights, and those that are as many
 // further as there are such warps.
 template <uint32_t code, int n>
-__global__ void __launch_bounds__(256, resident_blocks(format_of(code), n))
-    split_kernel(MatmulArgs a, SplitRange range) {
+__global__ void __launch_bounds__(256, resident_blocks) split_kernel(MatmulArgs a, SplitRange range) {
     constexpr TileFormat f = format_of(code);
     const int64_t step = grid_x() * (block_threads() / 32), end = range.first + range.count;
     int64_t block = range.first + warp_index() * grid_x() + block_x();
     RowBlock now = row_block<f>(a, block < end ? block : end - 1);
     BlockProduct<f, n> product(now.data, a.x.cols, block_y());
-    const uint32_t* table = nullptr;
+    uint32_t table = 0;
     if constexpr (f.table) {
         table = fill_table(a.table);
         sync_block();

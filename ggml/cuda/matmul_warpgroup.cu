@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(warpgroup_threads, (WarpgroupShape<format_of(c
     constexpr TileFormat f = format_of(code);
     using S = WarpgroupShape<f, blocks>;
     std::byte* const stages = shared_memory() + table_bytes(f);
-    const uint32_t* table = nullptr;
+    uint32_t table = 0;
     const bool paired = blocks == 2 && unit.on;
     int64_t first = int64_t{block_y()} * (paired ? S::row_blocks / 2 : S::row_blocks);
     const int which = paired ? 0 : segment_at(args, S::row_blocks, first);

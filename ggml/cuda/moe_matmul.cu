@@ -93,10 +93,10 @@ __device__ inline void store(const MoeArgs& a, int weight, int expert, int64_t r
 
 // Block x: 16 rows; y: an expert that has pairs; z: the weight.
 template <uint32_t code, int n>
-__global__ void __launch_bounds__(256, resident_blocks(format_of(code), n)) moe_kernel(MoeArgs a) {
+__global__ void __launch_bounds__(256, resident_blocks) moe_kernel(MoeArgs a) {
     constexpr TileFormat f = format_of(code);
     using Product = BlockProduct<f, n>;
-    const uint32_t* table = nullptr;
+    uint32_t table = 0;
     auto* const sums = reinterpret_cast<float*>(shared_memory() + table_bytes(f));
     wait_for_previous();
     if (block_y() >= *a.pairs.count) return;

@@ -24,11 +24,19 @@ struct RowNorm {
     View out;  // where the rows are wanted besides; may be absent
 };
 
+// The gated unit whose results x is; `x` are the rows that it begins with.
+struct RowUnit {
+    bool on;
+    GluParams params;
+    View x;
+};
+
 struct ProductArgs {
     Segment segment[max_matmul_weights];
     int32_t segments;
     View x, residual, out;
     RowNorm norm;
+    RowUnit unit;
     TileTable table;
 };
 
@@ -38,7 +46,7 @@ struct UnitArgs {
     GluParams params;
     View out;
 };
-// Whether a product of many rows can end in it.
+// Whether a product of many rows can end in it, or begin with it.
 inline bool fits_unit(const GluParams& p) {
     return p.limit <= 0 && (p.act == Activation::silu || p.act == Activation::gelu_tanh);
 }

@@ -1,8 +1,9 @@
 // From the file's blocks to tiles: one row block at a time, in plain code, for it runs once per weight.
-// Codes and scales are taken over exactly; formats without a layout of their own become f16.
+// Codes and scales are taken over exactly as far as f16 reaches; formats without a layout become f16.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "ggml/cuda/tiles.h"
@@ -17,22 +18,67 @@ struct Rows {
     std::vector<uint16_t> code;
     std::vector<float> scale, min;
     std::vector<float> d, dmin;  // per 256 columns
-    float factor[16] = {};       // of 16-bit values
+    float factor[16] = {};       // what a unit of the row is worth
     uint16_t at(int row, int64_t col) const { return code[static_cast<size_t>(row * cols + col)]; }
 };
 
-// The power of two that brings the largest of a row below 2^15; values that are f16 already stay as they are.
+// The largest size among numbers, without a damaged file's infinities and NaNs.
+float largest(std::span<const float> numbers) {
+    float most = 0;
+    for (const float v : numbers) most = std::isfinite(v) ? std::max(most, std::fabs(v)) : most;
+    return most;
+}
+
+// The exponent of the power of two by which a number of size `most` has to be multiplied to come as close
+// to 2^below as it can.
+int exponent_to(int below, float most) {
+    constexpr int range = 120;
+    return most == 0 ? range : std::clamp(below - 1 - std::ilogb(most), -range, range);
+}
+
+// The unit of 16-bit values; values that are f16 already stay as they are.
 template <class F>
-float row_factor(const std::byte* data, int64_t k) {
+float unit_of_values(const std::byte* data, int64_t k) {
     if constexpr (F::type == Type::f16) return 1;
     typename F::Block b;
     float x[F::block_len], most = 0;
     for (int64_t at = 0; at < k; at += F::block_len, data += sizeof b) {
         std::memcpy(&b, data, sizeof b);
         F::decode(b, x);
-        for (const float v : x) most = std::isfinite(v) ? std::max(most, std::fabs(v)) : most;
+        most = std::max(most, largest(x));
     }
-    return most == 0 ? 1 : std::ldexp(1.0f, std::clamp(std::ilogb(most) - 14, -120, 120));
+    return most == 0 ? 1 : std::ldexp(1.0f, -exponent_to(15, most));
+}
+
+// Places by which the byte of a scale is moved up (formats with minima), and by which d stays below what f16
+// reaches: a scale's number is made by putting 2^(factor_bits + 2) in front of the integer, or an integer of
+// factor_bits with a sign, and d times that must be f16.
+constexpr int byte_shift(TileFormat f) { return f.min ? 8 - f.factor_bits : 0; }
+constexpr int factor_range(TileFormat f) { return f.min ? f.factor_bits + 1 : f.factor_bits - 1; }
+
+// Brings a row's scales and minima into a unit of its own.
+template <TileFormat f>
+void choose_unit(int row, Rows& r) {
+    const auto of_row = [row](std::vector<float>& v) {
+        const size_t each = v.size() / 16;
+        return std::span(v).subspan(static_cast<size_t>(row) * each, each);
+    };
+    constexpr int scale_range = f.table ? 8 : 15;
+    // A weight is scale times code times 2^-codes, and so is a minimum.
+    const int codes = f.table ? 0 : f.main == 4 && row >= 8 ? 20 : 24;
+    const int minima = f.factor() ? codes - 24 + byte_shift(f) : codes;
+    int shift = exponent_to(f.factor() ? scale_range - factor_range(f) : scale_range,
+                            largest(of_row(f.factor() ? r.d : r.scale)));
+    if constexpr (f.min)
+        shift = std::min(shift, minima + exponent_to(15, largest(of_row(f.factor() ? r.dmin : r.min))));
+    const auto times = [&](std::vector<float>& v, int exponent) {
+        for (float& x : of_row(v)) x = std::ldexp(x, exponent);
+    };
+    times(r.scale, shift);
+    times(r.d, shift);
+    times(r.min, shift - minima);
+    times(r.dmin, shift - minima);
+    r.factor[row] = std::ldexp(1.0f, codes - shift);
 }
 
 template <class F, TileFormat f>
@@ -64,9 +110,9 @@ void unpack_row(const std::byte* data, int64_t k, int row, Rows& r) {
 }
 
 // What d * s was made of; a damaged file's infinities and NaNs stay in d.
-int8_t factor_of(float scale, float d) {
+int factor_of(float scale, float d) {
     const float ratio = scale / d;
-    return ratio >= -128 && ratio <= 127 ? static_cast<int8_t>(__builtin_lrintf(ratio)) : int8_t{1};
+    return ratio >= -128 && ratio <= 127 ? static_cast<int>(__builtin_lrintf(ratio)) : 1;
 }
 
 void put16(std::byte* out, uint16_t v) { std::memcpy(out, &v, 2); }
@@ -90,10 +136,9 @@ void write_codes(const Rows& r, int64_t col, std::byte* out) {
                         const int nibble = f.table ? 2 * fragment + side : fragment + 4 * side;
                         main[0] |= (c & 15) << (4 * nibble);
                         if constexpr (f.extra > 0) {
-                            const int bit = f.extra == 2 ? 8 * (s % 2) + 2 * fragment + 16 * side
-                                                         : 4 * s + fragment + 16 * side;
+                            const int bit = f.extra_bit(s, fragment) + 16 * side;
                             std::byte* const word =
-                                out + f.extra_at() + lane * 4 * f.extra + (f.extra == 2 ? s / 2 * 4 : 0);
+                                out + f.extra_at() + lane * 4 * f.extra + f.extra_word(s) * 4;
                             uint32_t w;
                             std::memcpy(&w, word, 4);
                             w |= c >> 4 << bit;
@@ -109,10 +154,8 @@ void write_codes(const Rows& r, int64_t col, std::byte* out) {
 
 template <TileFormat f>
 void write_scale(float v, float d, std::byte* out) {
-    if constexpr (f.scales == ScaleKind::factor)
-        *out = static_cast<std::byte>(factor_of(v, d));
-    else if constexpr (f.scales == ScaleKind::f32)
-        std::memcpy(out, &v, 4);
+    if constexpr (f.factor())
+        *out = static_cast<std::byte>(f.min ? factor_of(v, d) << byte_shift(f) : factor_of(v, d) + 128);
     else
         put16(out, f32_to_f16(v));
 }
@@ -158,16 +201,17 @@ void pack_block(const Tensor& w, int64_t block, std::byte* out) {
     }
     for (int row = 0; row < 16 && 16 * block + row < w.rows; ++row) {
         const std::byte* const data = w.row<std::byte>(16 * block + row);
-        if constexpr (f.real()) r.factor[row] = row_factor<F>(data, w.cols);
+        if constexpr (f.real()) r.factor[row] = unit_of_values<F>(data, w.cols);
         unpack_row<F, f>(data, w.cols, row, r);
+        if constexpr (!f.real()) choose_unit<f>(row, r);
     }
     std::memset(out, 0, static_cast<size_t>(f.block_bytes(w.cols)));
     for (int64_t tile = 0; tile < TileFormat::tiles(w.cols); ++tile, out += f.tile_bytes()) {
         write_codes<f>(r, 64 * tile, out);
         if constexpr (!f.real()) write_scales<f>(r, 64 * tile, out + f.scales_at());
     }
-    if constexpr (f.real()) std::memcpy(out, r.factor, sizeof r.factor);
     if constexpr (f.factor()) write_supers<f>(r, out);
+    std::memcpy(out + TileFormat::supers(w.cols) * 8 * f.lane_super(), r.factor, sizeof r.factor);
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 // What kernels for many rows on cards of generation 9.0 share: four warps multiply together, weights from
 // registers by rows of x in shared memory (wgmma), which is the only way to their tensor cores' full rate.
 
-// Elsewhere codes stay integers and scales are applied to the sums of groups. Here every weight becomes one
-// f16, scale and minimum included (2^-11 of its size is lost, a hundredth of what its code lost): sums then
-// stay in registers from the first column to the last, and the tensor cores need not wait for anything. So
-// these are not the bits of the other products, but they too depend on the row and the weights alone.
+// Other products add the columns in another order, so these do not have their bits, but they too depend on
+// the row and the weights alone.
 //
 // Per 64 columns of the weights a block of 256 x 128 results does 4 MFLOP in 1024 clocks, and its two
 // warpgroups turn 16384 codes into fragments meanwhile.
@@ -19,7 +17,6 @@ struct WarpgroupRows {
     float* inverse;  // of the row's power of two
     int64_t padded;  // rows, to whole tiles
     static constexpr int rows = 128, row_bytes = 128, tile_bytes = rows * row_bytes;
-    static constexpr bool has_sums = false;
 
     struct Column {
         std::byte* values;
@@ -83,38 +80,6 @@ struct RowCopies {
     }
 };
 
-// Scale (which = 0) or minimum (1) of a group as f16, twice.
-template <TileFormat f>
-__device__ uint32_t half2_scale(const LaneTile<f>& tile, int half, int group, int which) {
-    if constexpr (f.scales == ScaleKind::f16) {
-        const int i = (half * (f.min ? 2 : 1) + which) * f.groups() + group;
-        return byte_perm(tile.scales[i / 2], 0, i % 2 ? 0x3232 : 0x1010);
-    } else {
-        return byte_perm(float_to_half(scale_of(tile, half, group, which)), 0, 0x1010);
-    }
-}
-
-// The lane's fragments of a tile: weights as f16 each, apart from a factor that a row of 16-bit values has.
-template <TileFormat f>
-__device__ void weights_of(const LaneTile<f>& tile, const uint32_t* table, uint32_t (&a)[4][4]) {
-#pragma unroll
-    for (int s = 0; s < 4; ++s) {
-        fragment(tile, s, table, a[s]);
-        if constexpr (!f.real()) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const uint32_t scale = half2_scale(tile, half, 16 * s / f.group, 0);
-#pragma unroll
-                for (int i = half; i < 4; i += 2)
-                    if constexpr (f.min)
-                        a[s][i] = half2_fma(a[s][i], scale, half2_scale(tile, half, 16 * s / f.group, 1));
-                    else
-                        a[s][i] = half2_mul(a[s][i], scale);
-            }
-        }
-    }
-}
-
 // What a warp makes of `blocks` row blocks and a block's 128 rows of x.
 template <TileFormat f, int blocks>
 class WarpgroupProduct {
@@ -131,7 +96,7 @@ class WarpgroupProduct {
 
     // `copies` bring the rows of x into `stages`, tile after tile.
     template <class Copies>
-    __device__ void multiply(Copies& copies, std::byte* stages, const uint32_t* table) {
+    __device__ void multiply(Copies& copies, std::byte* stages, uint32_t table) {
         for (int t = 0; t < n_stages - 2; ++t) {
             if (t < tiles_) copies.request(stages + t * stage_bytes);
             copy_commit();
@@ -163,14 +128,16 @@ class WarpgroupProduct {
         for (int i = 0; i < blocks; ++i)
             load_tile<f>(tile_place<f>(weight_[i], tiles_, tile < tiles_ ? tile : tiles_ - 1), 0, codes_[i]);
     }
-    __device__ void make(Fragments& fragments, const uint32_t* table) {
+    __device__ void make(Fragments& fragments, uint32_t table) {
 #pragma unroll
-        for (int i = 0; i < blocks; ++i) weights_of<f>(codes_[i], table, fragments[i]);
+        for (int i = 0; i < blocks; ++i)
+#pragma unroll
+            for (int s = 0; s < 4; ++s) fragment(codes_[i], s, table, fragments[i][s]);
     }
 
     // While the products of a tile run, the fragments of the next are made and its rows of x come.
     template <int side, class Copies>
-    __device__ void multiply_tile(int t, Copies& copies, std::byte* stages, const uint32_t* table) {
+    __device__ void multiply_tile(int t, Copies& copies, std::byte* stages, uint32_t table) {
         if constexpr (!values) {
             make(a_[side], table);
             load(t + 1);

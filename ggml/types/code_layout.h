@@ -12,7 +12,7 @@ enum class ScaleKind : uint8_t {
     f16,     // one f16 per group of columns and row
     bf16,    // likewise: for scales beyond the range of f16
     f32,     // likewise
-    factor,  // per 256 columns and row an f16 d, per group an int8 s: the scale is d * s
+    factor,  // per 256 columns and row an f16 d, per group an integer s: the scale is d * s
 };
 
 // How a format with integer codes is packed. `zero` is subtracted from the stored codes (by the kernel,
@@ -25,13 +25,16 @@ struct CodeLayout {
     bool table = false;
     float table_scale = 1;
     std::array<int8_t, 16> levels{};
+    int factor_bits = 0;  // of each s, which has a sign if the format has no minima
 };
 
-constexpr CodeLayout plain(int bits, int zero, ScaleKind scales = ScaleKind::f16) {
-    return {bits, zero, scales, bits == 8, false, 1, {}};
+constexpr CodeLayout plain(int bits, int zero, int factor_bits = 0) {
+    const ScaleKind scales = factor_bits ? ScaleKind::factor : ScaleKind::f16;
+    return {bits, zero, scales, bits == 8, false, 1, {}, factor_bits};
 }
-constexpr CodeLayout lookup(const std::array<int8_t, 16>& levels, ScaleKind scales, float table_scale = 1) {
-    return {4, 0, scales, true, true, table_scale, levels};
+constexpr CodeLayout lookup(const std::array<int8_t, 16>& levels, ScaleKind scales, float table_scale = 1,
+                            int factor_bits = 0) {
+    return {4, 0, scales, true, true, table_scale, levels, factor_bits};
 }
 
 // NF4 levels in units of 1 / 124.12, the unit between 1/127 and 1/90 that rounds them best: relative squared
@@ -62,19 +65,19 @@ constexpr CodeLayout code_layout() {
         case Type::q5_1:
             return plain(5, 0);
         case Type::q2_k:
-            return plain(2, 0, K::factor);
+            return plain(2, 0, 4);
         case Type::q3_k:
-            return plain(3, 4, K::factor);
+            return plain(3, 4, 6);
         case Type::q4_k:
-            return plain(4, 0, K::factor);
+            return plain(4, 0, 6);
         case Type::q5_k:
-            return plain(5, 0, K::factor);
+            return plain(5, 0, 6);
         case Type::q6_k:
-            return plain(6, 32, K::factor);
+            return plain(6, 32, 8);
         case Type::iq4_nl:
             return lookup(iq4_levels, K::f16);
         case Type::iq4_xs:
-            return lookup(iq4_levels, K::factor);
+            return lookup(iq4_levels, K::factor, 1, 6);
         case Type::mxfp4:
             return lookup(e2m1_doubled, K::bf16);
         case Type::nvfp4:

@@ -4,6 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include "ggml/ops/reference_backend.h"
+#include "tests/nmse.h"
+#include "tests/ops/harness.h"
+
 namespace nibble {
 
 std::unique_ptr<CudaBackend> test_card(const CudaOptions& options) {
@@ -19,6 +23,15 @@ std::unique_ptr<CudaBackend> test_card(const CudaOptions& options) {
 std::unique_ptr<MirrorBackend> mirrored_card(const CudaOptions& options) {
     auto card = test_card(options);
     return card ? std::make_unique<MirrorBackend>(std::move(card)) : nullptr;
+}
+
+double error_of(const OpCase& c, Backend& backend, uint32_t seed) {
+    ReferenceBackend reference;
+    CaseRun expected(c, reference, seed), actual(c, backend, seed);
+    REQUIRE(expected.run() == "");
+    REQUIRE(actual.run() == "");
+    CHECK_MESSAGE(actual.intact(), "a sentinel was overwritten");
+    return nmse(expected.results(), actual.results());
 }
 
 }  // namespace nibble

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ggml/cuda/cuda_backend.h"
+#include "ggml/ops/ops.h"
 
 namespace nibble {
 
@@ -70,5 +71,8 @@ class MirrorBackend final : public Backend {
 // The card under test; null, with a message, where there is none. Mirrored: for operands in host memory.
 std::unique_ptr<CudaBackend> test_card(const CudaOptions& options = {});
 std::unique_ptr<MirrorBackend> mirrored_card(const CudaOptions& options = {});
+
+// The nmse of a case's results from the reference's; both must run, and nothing around them be written.
+double error_of(const OpCase& c, Backend& backend, uint32_t seed);
 
 }  // namespace nibble

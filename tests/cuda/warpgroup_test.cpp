@@ -3,9 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "ggml/base/cat.h"
-#include "ggml/ops/reference_backend.h"
 #include "tests/cuda/mirror.h"
-#include "tests/nmse.h"
 #include "tests/ops/harness.h"
 
 using namespace nibble;
@@ -18,15 +16,6 @@ constexpr double tolerance = 1e-6;
 
 // A card that multiplies that way from 33 rows on.
 std::unique_ptr<MirrorBackend> early_card() { return mirrored_card({.most_streamed = 0}); }
-
-double error_of(const OpCase& c, Backend& backend) {
-    ReferenceBackend reference;
-    CaseRun expected(c, reference, seed), actual(c, backend, seed);
-    REQUIRE(expected.run() == "");
-    REQUIRE(actual.run() == "");
-    CHECK(actual.intact());
-    return nmse(expected.results(), actual.results());
-}
 
 OpCase product(Type type, int64_t x_rows, int64_t rows, int64_t cols) {
     StepShape shape;
@@ -49,7 +38,7 @@ TEST_CASE("warpgroups multiply every type as the reference does") {
         if (!t.decode || !t.encode || t.type == Type::f32) continue;
         const OpCase c = product(t.type, 33, 40, 256);
         INFO(c.label);
-        CHECK(error_of(c, *backend) <= tolerance);
+        CHECK(error_of(c, *backend, seed) <= tolerance);
     }
 }
 
@@ -63,7 +52,7 @@ TEST_CASE("warpgroups multiply up to the edges of their tiles") {
             for (const auto& [x_rows, rows] : {std::pair{129, 15}, {128, 129}, {40, 273}, {250, 260}}) {
                 const OpCase c = product(type, x_rows, rows, cols);
                 INFO(c.label);
-                CHECK(error_of(c, *backend) <= tolerance);
+                CHECK(error_of(c, *backend, seed) <= tolerance);
             }
 }
 
@@ -78,7 +67,7 @@ TEST_CASE("weights of several types share the rows that warpgroups multiply") {
                                         s.random_weight(b, Type::q6_k, 33, 256)};
                        matmul(b, w, s.random_input(b, RowDim::tokens, 256));
                    }};
-    CHECK(error_of(c, *backend) <= tolerance);
+    CHECK(error_of(c, *backend, seed) <= tolerance);
 }
 
 TEST_CASE("how many rows there are does not change the bits of those that warpgroups multiply") {
@@ -133,7 +122,7 @@ TEST_CASE("warpgroups multiply by experts") {
                             moe_matmul(b, weights, x, routes, {c.experts, c.used}, biases);
                         }};
         INFO(op.label);
-        CHECK(error_of(op, *backend) <= tolerance);
+        CHECK(error_of(op, *backend, seed) <= tolerance);
     }
 }
 

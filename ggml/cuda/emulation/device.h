@@ -72,6 +72,12 @@ T aligned_load(const void* p) {
 }
 }  // namespace emulation
 
+inline uint32_t shared_address(const void* p) {
+    return static_cast<uint32_t>(static_cast<const std::byte*>(p) - shared_memory());
+}
+inline uint32_t load_shared(uint32_t address) {
+    return emulation::aligned_load<uint32_t>(shared_memory() + address);
+}
 inline Words4 load16(const void* p) { return emulation::aligned_load<Words4>(p); }
 inline Words2 load8(const void* p) { return emulation::aligned_load<Words2>(p); }
 inline uint32_t load4(const void* p) { return emulation::aligned_load<uint32_t>(p); }

@@ -1,0 +1,117 @@
+// Which instructions share their launches with a product: a norm or a gated unit before it, a unit behind it.
+// Whether they can depends on what lies where in memory, for the blocks of a launch are in no order.
+
+std::span<std::byte> memory_of(const Tensor& t) {
+    return {t.data, t.data ? static_cast<size_t>(t.rows * t.stride) : 0};
+}
+
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+    return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+}
+bool overlap(const Tensor& a, std::span<const std::byte> b) { return overlap(memory_of(a), b); }
+bool overlap(const Tensor& a, const Tensor& b) { return overlap(memory_of(a), memory_of(b)); }
+
+bool has_tiles_only(const OpArgs& matmul) {
+    const auto n = static_cast<size_t>(matmul.params->as<MatmulParams>().n_weights);
+    return std::ranges::none_of(matmul.in.subspan(2, n),
+                                [](const Tensor& w) { return w.layout == Layout::rows; });
+}
+
+bool is_row_norm(const NormParams& p, const OpArgs& a) {
+    return !p.subtract_mean && (p.group == 0 || p.group == a.in[0].cols) && !a.in[2] && !a.in[3];
+}
+
+RowNorm norm_of(const BoundInstr& norm) {
+    const OpArgs a = norm.args();
+    return {true, a.params->as<NormParams>().eps, a.in[1], norm.instr->for_next_only ? Tensor{} : a.out[0]};
+}
+
+// Whether the norm can be the beginning of the product: what it reads must still be there while the product
+// is written, for the blocks of a launch are in no order.
+bool can_begin_with(const BoundInstr& norm, const BoundInstr& matmul) {
+    const OpArgs n = norm.args(), m = matmul.args();
+    if (!is_row_norm(n.params->as<NormParams>(), n) || n.out[0].data != m.in[0].data) return false;
+    if (n.out[0].cols != m.in[0].cols || n.out[0].rows != m.in[0].rows) return false;
+    if (!has_tiles_only(m)) return false;
+    return !overlap(n.in[0], m.out[0]) && !overlap(n.in[0], n.out[0]) && !overlap(n.in[0], matmul.scratch);
+}
+
+// Of one row, or of so many that warpgroups multiply them.
+bool is_gated_pair(const Exec& e, const BoundInstr& matmul, const BoundInstr& glu) {
+    const OpArgs m = matmul.args(), g = glu.args();
+    const Tensor& x = m.in[0];
+    const bool warpgroups = warpgroups_apply(e, x.rows) &&
+                            warpgroup_scratch(x.rows, x.cols) <= memory_of(m.out[0]).size() &&
+                            fits_unit(g.params->as<GluParams>());
+    return (warpgroups || converts_itself(e, x, m.in[2].type)) &&
+           m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] && m.in[2].type == m.in[3].type &&
+           m.in[2].rows == m.in[3].rows && m.in[2].layout == Layout::packed &&
+           m.in[3].layout == Layout::packed && matmul.instr->for_next_only && g.in[0].data == m.out[0].data &&
+           g.in[0].cols == m.out[0].cols;
+}
+
+// The activations lie where the product's own results would: nobody asks for these, and its scratch may
+// already be the unit's results.
+void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tensor& x, const RowNorm& norm) {
+    const std::span<std::byte> memory = memory_of(m.out[0]);
+    MatmulArgs args = args_of(m, {x, memory, norm});
+    args.table = table_of(m.in[2].type);
+    args.segments = 2;
+    for (size_t i = 0; i < 2; ++i) args.segment[i] = segment_of(m, i, 0);
+    if (warpgroups_apply(e, x.rows)) {
+        prepare_warpgroup(e, args, memory);
+        return multiply_warpgroup(e, args, m.in[2].type, memory, {true, g.params->as<GluParams>(), g.out[0]});
+    }
+    visit_tile_format(m.in[2].type, [&]<TileFormat f>() {
+        const size_t shared =
+            table_bytes(f) + 4 * BlockProduct<f, 1, 1>::shared_bytes + arranged_bytes<1>(1, x.cols);
+        const int64_t blocks = std::min<int64_t>(args.segment[0].blocks, e.card->multiprocessors);
+        launch(gated_kernel<format_code(f)>, Dims{blocks, 1, 1, 512, shared}, *e.stream, args,
+               g.params->as<GluParams>(), g.out[0]);
+    });
+}
+
+// Memory for the activations of a product that begins with a unit; none: it cannot. What the unit reads is
+// there until they are made, so its scratch may be just that; the unit's results are not asked for. A row
+// alone converts itself where it can, and whether it can is for each type of weight to say.
+std::span<std::byte> memory_behind(const Exec& e, const BoundInstr& glu, const BoundInstr& matmul) {
+    const OpArgs g = glu.args(), m = matmul.args();
+    const Tensor& x = m.in[0];
+    if (!glu.instr->for_next_only || !fits_unit(g.params->as<GluParams>()) || g.out[0].data != x.data ||
+        g.out[0].cols != x.cols || !has_tiles_only(m) || x.rows == 1)
+        return {};
+    const size_t bytes =
+        warpgroups_apply(e, x.rows) ? warpgroup_scratch(x.rows, x.cols) : arranged_bytes<8>(x.rows, x.cols);
+    for (const std::span<std::byte> memory : {matmul.scratch, memory_of(g.out[0])})
+        if (memory.size() >= bytes && !overlap(g.in[0], memory.first(bytes))) return memory;
+    return {};
+}
+
+size_t join_first(const Exec& e, std::span<const BoundInstr> instrs) {
+    const auto is = [&](size_t i, const OpDef& op) {
+        return i < instrs.size() && instrs[i].instr->op == &op;
+    };
+    const size_t at = is(0, norm_op) || is(0, glu_op) ? 1 : 0;
+    if (!is(at, matmul_op) || instrs[at].in[0].rows == 0) return 0;
+    const BoundInstr& matmul = instrs[at];
+    if (is(0, glu_op)) {
+        const std::span<std::byte> memory = memory_behind(e, instrs[0], matmul);
+        if (memory.empty()) return 0;
+        const OpArgs g = instrs[0].args();
+        const RowUnit unit{true, g.params->as<GluParams>(), g.in[0]};
+        multiply(e, matmul.args(), matmul.scratch, {matmul.in[0], memory, no_norm, unit});
+        return 2;
+    }
+    const bool normed = at == 1 && can_begin_with(instrs[0], matmul);
+    if (at == 1 && !normed) return 0;
+    const Tensor& x = normed ? instrs[0].in[0] : matmul.in[0];
+    const RowNorm norm = normed ? norm_of(instrs[0]) : no_norm;
+    if (is(at + 1, glu_op) && is_gated_pair(e, matmul, instrs[at + 1]) &&
+        !overlap(x, instrs[at + 1].out[0])) {
+        multiply_gated(e, matmul.args(), instrs[at + 1].args(), x, norm);
+        return at + 2;
+    }
+    if (!normed) return 0;
+    multiply(e, matmul.args(), matmul.scratch, {x, matmul.scratch, norm});
+    return 2;
+}
