@@ -7,9 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include <CLI/CLI.hpp>
-
 #include "ggml/base/result.h"
+#include "tools/flags.h"
 
 namespace nibble {
 
@@ -23,8 +22,8 @@ enum ExitCode : int {
 
 struct Command {
     std::string_view name, summary;
-    // Adds flags to `app` and returns what to run; the state of the flags lives in the returned function.
-    std::function<Result<int>()> (*setup)(CLI::App& app);
+    // Adds its flags and returns what to run; the state of the flags lives in the returned function.
+    std::function<Result<int>()> (*setup)(Flags& flags);
 };
 
 std::span<const Command* const> all_commands();  // in alphabetical order

@@ -138,29 +138,24 @@ Result<int> BenchCommand::operator()() const {
     return exit_ok;
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<BenchCommand>();
-    c->model.add(app);
-    c->shape.add(app);
-    c->shape.add_seed(app);
+    c->model.add(flags);
+    c->shape.add(flags);
+    c->shape.add_seed(flags);
     const auto numbers = [&](const char* flag, std::vector<int32_t>& list, const char* what, int32_t least) {
-        app.add_option(flag, list, what)
-            ->delimiter(',')
-            ->check(CLI::Range(least, 1 << 22))
-            ->capture_default_str();
+        flags.value(flag, list, what).comma_separated().range(least, 1 << 22).show_default();
     };
     numbers("-p,--prompt-tokens", c->prompts, "prompt lengths, separated by commas; 0: none", 0);
     numbers("-n,--n-predict", c->generates, "tokens to generate; 0: none", 0);
     numbers("-d,--depth", c->depths, "tokens already in the context", 0);
     numbers("--sequences", c->batches, "sequences side by side", 1);
-    app.add_option("-r,--repetitions", c->repetitions, "timed repetitions")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    app.add_flag("--json", c->json, "one JSON object");
-    c->options.add(app);
-    c->options.add_batch(app);
-    app.footer(
-        "Examples:\n  nibble bench -m model.gguf -d 0,4096\n"
+    flags.value("-r,--repetitions", c->repetitions, "timed repetitions").range(1, 1000).show_default();
+    flags.on("--json", c->json, "one JSON object");
+    c->options.add(flags);
+    c->options.add_batch(flags);
+    flags.examples(
+        "  nibble bench -m model.gguf -d 0,4096\n"
         "  nibble bench --shape llama-3.1-8b --type int4 -p 512 -n 64");
     return [c] { return (*c)(); };
 }

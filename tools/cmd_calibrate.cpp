@@ -46,15 +46,15 @@ Result<int> CalibrateCommand::operator()() const {
     return exit_ok;
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<CalibrateCommand>();
-    c->model.add(app);
-    c->text.add(app);
-    app.add_option("-o,--output", c->out, "the importance file to write")->required()->type_name("FILE");
-    c->options.add_ctx(app, WindowOptions::ctx_help);
-    c->options.add(app);
-    app.footer(
-        "Examples:\n  nibble calibrate -m models/fairytale -f text.txt -o story.imatrix\n"
+    c->model.add(flags);
+    c->text.add(flags);
+    flags.value("-o,--output", c->out, "the importance file to write").required().type_name("FILE");
+    c->options.add_ctx(flags, WindowOptions::ctx_help);
+    c->options.add(flags);
+    flags.examples(
+        "  nibble calibrate -m models/fairytale -f text.txt -o story.imatrix\n"
         "  nibble quantize models/fairytale s.gguf --type int4 --importance story.imatrix");
     return [c] { return (*c)(); };
 }

@@ -114,34 +114,30 @@ Result<int> ChatCommand::operator()() const {
     return repl.failed && !terminal.is_terminal() ? exit_failure : exit_ok;  // a script wants to know
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<ChatCommand>();
     const std::string talk = "Conversation", screen = "Screen";
-    app.add_option("--system", c->system, "the system prompt")->group(talk);
-    c->chat_template.add(app, talk);
-    app.add_option("--load", c->load, "begin with a conversation saved by /save")
-        ->type_name("FILE")
-        ->group(talk);
-    app.add_option("--session", c->session, "keep conversation and KV cache in this file, and go on from it")
-        ->excludes("--load")
-        ->type_name("FILE")
-        ->group(talk);
-    app.add_option("-n,--n-predict", c->n, "tokens of an answer [until it ends]")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-        ->group(talk);
-    app.add_option("--context-overflow", c->overflow,
-                   "when the context is full; shift: drop also in mid-answer")
-        ->type_name("drop|stop|shift")
-        ->capture_default_str()
-        ->group(talk);
-    app.add_flag("--hide-thinking", c->hide_thinking, "do not show <think> blocks")->group(screen);
-    app.add_flag("--no-color", c->no_color, "no colours, as with NO_COLOR")->group(screen);
-    app.add_flag("--no-history", c->no_history, "neither read nor keep the history of lines")->group(screen);
-    c->sampling.add(app);
-    c->model.add(app);
-    c->options.add_all(app);
-    app.footer(
-        "Examples:\n  nibble chat\n  nibble chat -m model.gguf --system \"Answer briefly.\" --temp 0.7");
+    flags.value("--system", c->system, "the system prompt").group(talk);
+    c->chat_template.add(flags, talk);
+    flags.value("--load", c->load, "begin with a conversation saved by /save").type_name("FILE").group(talk);
+    flags.value("--session", c->session, "keep conversation and KV cache in this file, and go on from it")
+        .excludes("--load")
+        .type_name("FILE")
+        .group(talk);
+    flags.value("-n,--n-predict", c->n, "tokens of an answer [until it ends]")
+        .range(1, int64_t{1} << 40)
+        .group(talk);
+    flags.value("--context-overflow", c->overflow, "when the context is full; shift: drop also in mid-answer")
+        .type_name("drop|stop|shift")
+        .show_default()
+        .group(talk);
+    flags.on("--hide-thinking", c->hide_thinking, "do not show <think> blocks").group(screen);
+    flags.on("--no-color", c->no_color, "no colours, as with NO_COLOR").group(screen);
+    flags.on("--no-history", c->no_history, "neither read nor keep the history of lines").group(screen);
+    c->sampling.add(flags);
+    c->model.add(flags);
+    c->options.add_all(flags);
+    flags.examples("  nibble chat\n  nibble chat -m model.gguf --system \"Answer briefly.\" --temp 0.7");
     return [c] {
         Result<int> code = (*c)();
         end_by_signal(ending_signal(), code);

@@ -1,14 +1,14 @@
 // nibble completion: the script that teaches a shell nibble's commands, options and names; or the manual
 // page. Made from the commands themselves, so it is never behind them.
 #include <cstdio>
+#include <memory>
 
 #include "tools/completion.h"
 
 namespace nibble {
 namespace {
 
-Result<int> print_completion(const CLI::App& root, const std::string& what) {
-    const std::vector<CommandInfo> commands = describe_all(root);
+Result<int> print_completion(const std::vector<CommandInfo>& commands, const std::string& what) {
     const std::string text = what == "bash"   ? bash_completion(commands)
                              : what == "zsh"  ? zsh_completion(commands)
                              : what == "fish" ? fish_completion(commands)
@@ -21,15 +21,15 @@ Result<int> print_completion(const CLI::App& root, const std::string& what) {
     return exit_ok;
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto shell = std::make_shared<std::string>();
-    app.add_option("shell", *shell, "bash, zsh or fish; man: the manual page")
-        ->required()
-        ->type_name("bash|zsh|fish|man");
-    app.footer(
-        "Examples:\n  nibble completion bash > ~/.local/share/bash-completion/completions/nibble\n"
+    flags.value("shell", *shell, "bash, zsh or fish; man: the manual page")
+        .required()
+        .type_name("bash|zsh|fish|man");
+    flags.examples(
+        "  nibble completion bash > ~/.local/share/bash-completion/completions/nibble\n"
         "  nibble completion man | man -l -");
-    return [shell, &app] { return print_completion(*app.get_parent(), *shell); };
+    return [shell, flags] { return print_completion(describe_all(flags), *shell); };
 }
 
 }  // namespace

@@ -122,22 +122,20 @@ Result<int> InspectCommand::operator()() const {
     return exit_ok;
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<InspectCommand>();
-    auto* given = app.add_option("model", c->given, "the same as -m")->type_name("MODEL");
-    c->model.add(app);
-    auto* model = app.get_option("--model")->excludes(given);
-    auto* metadata = app.add_flag("--metadata,!--no-metadata", c->metadata, "list the metadata [on]");
-    auto* tensors = app.add_flag("--tensors,!--no-tensors", c->tensors, "list the tensors [on]");
-    auto* chat = app.add_flag("--template", c->chat, "the chat template instead, and where it is from");
-    auto* system = app.add_flag("--system", c->system, "this machine instead: processor, kernels, memory");
-    for (CLI::Option* o : {metadata, tensors}) chat->excludes(o);
-    for (CLI::Option* o : {given, model, metadata, tensors, chat}) system->excludes(o);
-    app.add_flag("--json", c->json, "with --system: as JSON")->needs(system);
-    app.add_flag("--measure", c->measure, "with --system: measure the read bandwidth of memory")
-        ->needs(system);
-    app.footer(
-        "Examples:\n  nibble inspect model.gguf\n  nibble inspect --no-tensors --no-metadata checkpoint/");
+    const auto given = flags.value("model", c->given, "the same as -m").type_name("MODEL");
+    c->model.add(flags);
+    const Flag model = flags.find("--model")->excludes(given);
+    const auto metadata = flags.on("--metadata,!--no-metadata", c->metadata, "list the metadata [on]");
+    const auto tensors = flags.on("--tensors,!--no-tensors", c->tensors, "list the tensors [on]");
+    const auto chat = flags.on("--template", c->chat, "the chat template instead, and where it is from");
+    const auto system = flags.on("--system", c->system, "this machine instead: processor, kernels, memory");
+    for (const Flag o : {metadata, tensors}) chat.excludes(o);
+    for (const Flag o : {given, model, metadata, tensors, chat}) system.excludes(o);
+    flags.on("--json", c->json, "with --system: as JSON").needs(system);
+    flags.on("--measure", c->measure, "with --system: measure the read bandwidth of memory").needs(system);
+    flags.examples("  nibble inspect model.gguf\n  nibble inspect --no-tensors --no-metadata checkpoint/");
     return [c] { return (*c)(); };
 }
 

@@ -97,12 +97,12 @@ Result<int> ModelsCommand::operator()() const {
     return exit_ok;
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<ModelsCommand>();
-    auto* json =
-        app.add_flag("--json", c->json, "a JSON list: name, path, architecture, parameters, bytes, type");
-    app.add_flag("--names", c->names, "the names alone, one a line")->excludes(json);
-    app.footer("Examples:\n  nibble models\n  NIBBLE_MODEL_FOLDERS=/data/models nibble models --json");
+    const auto json =
+        flags.on("--json", c->json, "a JSON list: name, path, architecture, parameters, bytes, type");
+    flags.on("--names", c->names, "the names alone, one a line").excludes(json);
+    flags.examples("  nibble models\n  NIBBLE_MODEL_FOLDERS=/data/models nibble models --json");
     return [c] { return (*c)(); };
 }
 

@@ -91,20 +91,21 @@ Result<int> PerplexityCommand::operator()() const {
     return exit_ok;
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<PerplexityCommand>();
-    c->model.add(app);
-    c->text.add(app);
-    app.add_option("--base", c->base,
-                   "compare with this model (its cache f16): KL divergence and top-1 agreement")
-        ->type_name("MODEL");
-    app.add_option("--stride", c->text.stride, "tokens between the starts of windows [a window, --ctx]")
-        ->check(CLI::Range(1, 1 << 30));
-    app.add_flag("--json", c->json, "the result as JSON");
-    c->options.add_ctx(app, WindowOptions::ctx_help);
-    c->options.add(app);
-    app.footer(
-        "Examples:\n  nibble perplexity -m model.gguf -f text.txt --ctx 512\n"
+    c->model.add(flags);
+    c->text.add(flags);
+    flags
+        .value("--base", c->base,
+               "compare with this model (its cache f16): KL divergence and top-1 agreement")
+        .type_name("MODEL");
+    flags.value("--stride", c->text.stride, "tokens between the starts of windows [a window, --ctx]")
+        .range(1, 1 << 30);
+    flags.on("--json", c->json, "the result as JSON");
+    c->options.add_ctx(flags, WindowOptions::ctx_help);
+    c->options.add(flags);
+    flags.examples(
+        "  nibble perplexity -m model.gguf -f text.txt --ctx 512\n"
         "  nibble perplexity -m int4.gguf --base bf16.gguf -f text.txt --json");
     return [c] { return (*c)(); };
 }

@@ -108,17 +108,17 @@ Result<int> PlanCommand::operator()() const {
     return exit_ok;
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<PlanCommand>();
-    c->model.add(app);
-    c->shape.add(app);
-    c->shape.add_n_ctx(app);
-    app.add_flag("--json", c->json, "one JSON object");
-    c->options.add_ctx(app, "tokens of prompt and answer [model's, at most 8192]");
-    c->options.add(app);
-    c->options.add_batch(app);
-    app.footer(
-        "Examples:\n  nibble plan -m model.gguf --ctx 32768\n"
+    c->model.add(flags);
+    c->shape.add(flags);
+    c->shape.add_n_ctx(flags);
+    flags.on("--json", c->json, "one JSON object");
+    c->options.add_ctx(flags, "tokens of prompt and answer [model's, at most 8192]");
+    c->options.add(flags);
+    c->options.add_batch(flags);
+    flags.examples(
+        "  nibble plan -m model.gguf --ctx 32768\n"
         "  nibble plan --shape llama-3.1-8b --type int4 --kv-type int8");
     return [c] { return (*c)(); };
 }

@@ -233,36 +233,34 @@ Result<int> QuantizeCommand::operator()() const {
     return exit_ok;
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<QuantizeCommand>();
     std::string known;
     for (const std::string_view name : recipe_names()) known += cat(known.empty() ? "" : "|", name);
-    app.add_option("source", c->source, "Hugging Face folder or GGUF file")->required()->type_name("MODEL");
-    app.add_option("destination", c->destination, "GGUF file to write (not needed with --dry-run)")
-        ->type_name("FILE");
-    app.add_option("--type", c->type, "type of the weights")->required()->type_name(known);
-    app.add_option("--importance", c->importance,
-                   "file of `nibble calibrate`: weighs errors by what the model sees")
-        ->type_name("FILE");
-    app.add_option("--output-type", c->output_type, "type of the output matrix (a tied embedding is one)")
-        ->type_name("TYPE");
-    app.add_option("--embedding-type", c->embedding_type, "type of the token embedding")->type_name("TYPE");
+    flags.value("source", c->source, "Hugging Face folder or GGUF file").required().type_name("MODEL");
+    flags.value("destination", c->destination, "GGUF file to write (not needed with --dry-run)")
+        .type_name("FILE");
+    flags.value("--type", c->type, "type of the weights").required().type_name(known);
+    flags
+        .value("--importance", c->importance,
+               "file of `nibble calibrate`: weighs errors by what the model sees")
+        .type_name("FILE");
+    flags.value("--output-type", c->output_type, "type of the output matrix (a tied embedding is one)")
+        .type_name("TYPE");
+    flags.value("--embedding-type", c->embedding_type, "type of the token embedding").type_name("TYPE");
     const auto list = [&](std::string flag, std::vector<std::string>& to, std::string help) {
-        app.add_option(flag, to, help)
-            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-            ->allow_extra_args(false);
+        flags.value(flag, to, help).once_each();
     };
     list("--keep", c->keep, "REGEX[=TYPE]: tensors of this name get the type, or stay as they are");
     list("--only", c->only, "REGEX[=TYPE]: convert these tensors only; the others stay as they are");
-    app.add_flag("--no-fallback", c->no_fallback,
-                 "fail instead of substituting a type that does not fit a row");
-    app.add_flag("--no-search", c->no_search, "plain rounding: faster, more error")->excludes("--importance");
-    app.add_flag("--dry-run", c->dry_run, "print what would be written, exactly, and write nothing");
-    app.add_flag("--json", c->json, "the result as JSON");
-    app.add_flag("--force", c->force, "overwrite the destination");
-    app.add_option("-t,--threads", c->threads, "threads [one per physical core]")->check(CLI::Range(1, 1024));
-    app.footer(
-        "Examples:\n  nibble quantize models/fairytale story.gguf --type int4\n"
+    flags.on("--no-fallback", c->no_fallback, "fail instead of substituting a type that does not fit a row");
+    flags.on("--no-search", c->no_search, "plain rounding: faster, more error").excludes("--importance");
+    flags.on("--dry-run", c->dry_run, "print what would be written, exactly, and write nothing");
+    flags.on("--json", c->json, "the result as JSON");
+    flags.on("--force", c->force, "overwrite the destination");
+    flags.value("-t,--threads", c->threads, "threads [one per physical core]").range(1, 1024);
+    flags.examples(
+        "  nibble quantize models/fairytale story.gguf --type int4\n"
         "  nibble quantize big.gguf small.gguf --type nf4 --keep attn_v=q6_k");
     return [c]() -> Result<int> {
         if (!c->dry_run && c->destination.empty())

@@ -232,59 +232,56 @@ Result<int> RunCommand::operator()() const {
     return cancelled ? exit_interrupted : exit_ok;
 }
 
-void add_output(CLI::App& app, RunCommand& c) {
+void add_output(Flags& flags, RunCommand& c) {
     const std::string group = "Output", more = "More output";
-    auto* json = app.add_flag("--json", c.json, "one JSON object: text, tokens, timings, parameters");
-    auto* jsonl = app.add_flag("--jsonl", c.jsonl, "one line of JSON per event");
-    json->group(group);
-    jsonl->excludes(json)->group(group);
-    app.add_flag("-q,--quiet", c.quiet, "no statistics on stderr")->group(group);
-    app.add_option("--logprobs", c.logprobs, "in JSON: log-probabilities, with N alternatives per token")
-        ->check(CLI::Range(0, 1000))
-        ->group(more);
-    app.add_flag("--echo", c.echo, "the prompt before the answer, as the model sees it")->group(more);
-    app.add_option("--parallel", c.parallel, "prompts of --prompts that run at once")
-        ->needs("--prompts")
-        ->check(CLI::Range(1, 1024))
-        ->capture_default_str()
-        ->group(more);
+    const auto json = flags.on("--json", c.json, "one JSON object: text, tokens, timings, parameters");
+    const auto jsonl = flags.on("--jsonl", c.jsonl, "one line of JSON per event");
+    json.group(group);
+    jsonl.excludes(json).group(group);
+    flags.on("-q,--quiet", c.quiet, "no statistics on stderr").group(group);
+    flags.value("--logprobs", c.logprobs, "in JSON: log-probabilities, with N alternatives per token")
+        .range(0, 1000)
+        .group(more);
+    flags.on("--echo", c.echo, "the prompt before the answer, as the model sees it").group(more);
+    flags.value("--parallel", c.parallel, "prompts of --prompts that run at once")
+        .needs("--prompts")
+        .range(1, 1024)
+        .show_default()
+        .group(more);
 }
 
-void add_answer(CLI::App& app, RunCommand& c) {
+void add_answer(Flags& flags, RunCommand& c) {
     const std::string prompt = "Prompt", more = "More about the prompt", group = "Answer";
-    auto* raw = app.add_flag("--raw", c.raw, "continue the prompt as it is, without a template");
-    auto* chat = app.add_flag("--chat", c.chat, "apply a chat template also where the model has none");
-    raw->group(prompt);
-    chat->excludes(raw)->group(more);
-    c.chat_template.add(app, prompt);
-    auto* special =
-        app.add_flag("--special", c.special, "control tokens in the prompt are parsed; implies --raw")
-            ->group(more);
-    for (CLI::Option* o : {raw, special}) o->excludes("--template");
-    special->excludes(chat);
-    app.add_option("-n,--n-predict", c.n, "tokens to generate [until the text or context ends]")
-        ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))  // -1 says that there is no limit
-        ->group(group);
-    app.add_option("--stop", c.stop, "end before this text; may be repeated")
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->allow_extra_args(false)
-        ->group(group);
-    app.add_flag("--ignore-eos", c.ignore_eos, "tokens that would end the answer are not chosen")
-        ->group("More about the answer");
-    c.constraint.add(app, group);
+    const auto raw = flags.on("--raw", c.raw, "continue the prompt as it is, without a template");
+    const auto chat = flags.on("--chat", c.chat, "apply a chat template also where the model has none");
+    raw.group(prompt);
+    chat.excludes(raw).group(more);
+    c.chat_template.add(flags, prompt);
+    const auto special =
+        flags.on("--special", c.special, "control tokens in the prompt are parsed; implies --raw")
+            .group(more);
+    for (const Flag o : {raw, special}) o.excludes("--template");
+    special.excludes(chat);
+    flags.value("-n,--n-predict", c.n, "tokens to generate [until the text or context ends]")
+        .range(-1, int64_t{1} << 40)  // -1 says that there is no limit
+        .group(group);
+    flags.value("--stop", c.stop, "end before this text; may be repeated").once_each().group(group);
+    flags.on("--ignore-eos", c.ignore_eos, "tokens that would end the answer are not chosen")
+        .group("More about the answer");
+    c.constraint.add(flags, group);
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<RunCommand>();
-    c->prompts.add(app);
-    add_answer(app, *c);
-    add_output(app, *c);
-    c->sampling.add(app);
-    c->decoding.add(app, "More about the answer");
-    c->model.add(app);
-    c->options.add_all(app);
-    app.footer(
-        "Examples:\n  nibble run --raw -p \"Once upon a time\" -n 100\n"
+    c->prompts.add(flags);
+    add_answer(flags, *c);
+    add_output(flags, *c);
+    c->sampling.add(flags);
+    c->decoding.add(flags, "More about the answer");
+    c->model.add(flags);
+    c->options.add_all(flags);
+    flags.examples(
+        "  nibble run --raw -p \"Once upon a time\" -n 100\n"
         "  cat report.txt | nibble run -m model.gguf -p \"Summarise:\" --json");
     return [c] {
         Result<int> code = (*c)();

@@ -28,19 +28,19 @@ struct SynthCommand {
     }
 };
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<SynthCommand>();
-    c->shape.add(app);
-    c->shape.add_seed(app);
-    c->shape.add_n_ctx(app);
-    app.get_option("--shape")->required();
-    app.add_option("-o,--output", c->output, "GGUF file to write")->required()->type_name("FILE");
-    app.add_option("--tokenizer", c->tokenizer.given, "model whose tokenizer is used [the bundled model]")
-        ->type_name("MODEL");
-    app.add_option("-t,--threads", c->threads, "threads [every core]")->check(CLI::Range(1, 1024));
-    app.add_flag("--force", c->force, "replace an existing file");
-    app.footer(
-        "Examples:\n  nibble synth --shape llama-3.2-1b --type int4 -o random-1b.gguf\n"
+    c->shape.add(flags);
+    c->shape.add_seed(flags);
+    c->shape.add_n_ctx(flags);
+    flags.find("--shape")->required();
+    flags.value("-o,--output", c->output, "GGUF file to write").required().type_name("FILE");
+    flags.value("--tokenizer", c->tokenizer.given, "model whose tokenizer is used [the bundled model]")
+        .type_name("MODEL");
+    flags.value("-t,--threads", c->threads, "threads [every core]").range(1, 1024);
+    flags.on("--force", c->force, "replace an existing file");
+    flags.examples(
+        "  nibble synth --shape llama-3.2-1b --type int4 -o random-1b.gguf\n"
         "  nibble synth --shape llama-3.1-8b --layers 4 --type bf16 -o part.gguf");
     return [c] { return (*c)(); };
 }

@@ -70,20 +70,21 @@ Result<int> TemplateCommand::operator()() const {
     return exit_ok;
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<TemplateCommand>();
-    c->model.add(app);
-    app.add_option("--template", c->name, "a name from prompts/ or a file, instead of the model's")
-        ->excludes("--model")
-        ->type_name("TEMPLATE");
-    app.add_option("--conversation", c->conversation,
-                   "JSON: messages, add_generation_prompt, bos_token, eos_token; - is stdin")
-        ->required()
-        ->type_name("FILE");
-    app.add_option("--now", c->now, "the time that the template sees, e.g. 2026-11-20T12:00:00")
-        ->type_name("TIME");
-    app.footer(
-        "Examples:\n  nibble template --conversation talk.json\n  nibble template --template llama3 "
+    c->model.add(flags);
+    flags.value("--template", c->name, "a name from prompts/ or a file, instead of the model's")
+        .excludes("--model")
+        .type_name("TEMPLATE");
+    flags
+        .value("--conversation", c->conversation,
+               "JSON: messages, add_generation_prompt, bos_token, eos_token; - is stdin")
+        .required()
+        .type_name("FILE");
+    flags.value("--now", c->now, "the time that the template sees, e.g. 2026-11-20T12:00:00")
+        .type_name("TIME");
+    flags.examples(
+        "  nibble template --conversation talk.json\n  nibble template --template llama3 "
         "--conversation - < talk.json");
     return [c] { return (*c)(); };
 }

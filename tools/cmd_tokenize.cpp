@@ -90,19 +90,24 @@ Result<int> TokenizeCommand::operator()() const {
     return exit_ok;
 }
 
-std::function<Result<int>()> setup(CLI::App& app) {
+std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<TokenizeCommand>();
-    app.add_option_function<std::string>(
-        "text", [c](const std::string& t) { c->text = t, c->has_text = true; }, "the text [standard input]");
-    c->model.add(app);
-    auto* ids = app.add_flag("--ids", c->ids, "ids only, separated by spaces, on one line");
-    auto* back = app.add_flag("--detokenize", c->detokenize, "the input is ids; print their text exactly");
-    auto* special =
-        app.add_flag("--special", c->special, "special tokens in the text are parsed, not taken as text");
-    auto* bos = app.add_flag("--bos", c->bos, "add the BOS and EOS tokens that the model asks for");
-    for (CLI::Option* o : {ids, special, bos}) back->excludes(o);
-    app.footer(
-        "Examples:\n  nibble tokenize \"Once upon a time\"\n  nibble tokenize --ids < story.txt | nibble "
+    flags.each_value(
+        "text",
+        [c](const std::string& text) -> Result<void> {
+            c->text = text, c->has_text = true;
+            return {};
+        },
+        "the text [standard input]");
+    c->model.add(flags);
+    const auto ids = flags.on("--ids", c->ids, "ids only, separated by spaces, on one line");
+    const auto back = flags.on("--detokenize", c->detokenize, "the input is ids; print their text exactly");
+    const auto special =
+        flags.on("--special", c->special, "special tokens in the text are parsed, not taken as text");
+    const auto bos = flags.on("--bos", c->bos, "add the BOS and EOS tokens that the model asks for");
+    for (const Flag o : {ids, special, bos}) back.excludes(o);
+    flags.examples(
+        "  nibble tokenize \"Once upon a time\"\n  nibble tokenize --ids < story.txt | nibble "
         "tokenize --detokenize");
     return [c] { return (*c)(); };
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <unistd.h>
 

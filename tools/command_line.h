@@ -6,7 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "tools/cli.h"
+#include "ggml/base/result.h"
+
+namespace CLI {
+class App;
+class Error;
+}  // namespace CLI
 
 namespace nibble {
 

@@ -6,18 +6,24 @@
 
 namespace nibble {
 
-void ConstraintOptions::add(CLI::App& app, const std::string& group) {
-    auto* g = app.add_option("--grammar", grammar, "the answer follows this GBNF grammar")->type_name("FILE");
-    auto* s =
-        app.add_option("--json-schema", schema, "the answer is JSON after this schema")->type_name("FILE");
-    auto* r = app.add_option_function<std::string>(
-                     "--regex", [this](const std::string& text) { regex = text, has_regex = true; },
-                     "the answer matches this regular expression")
-                  ->type_name("RE");
-    g->group("More about the answer");
-    for (auto* o : {s, r}) o->group(group);
-    g->excludes(s)->excludes(r);
-    s->excludes(r);
+void ConstraintOptions::add(Flags& flags, const std::string& group) {
+    const auto g =
+        flags.value("--grammar", grammar, "the answer follows this GBNF grammar").type_name("FILE");
+    const auto s =
+        flags.value("--json-schema", schema, "the answer is JSON after this schema").type_name("FILE");
+    const auto r = flags
+                       .each_value(
+                           "--regex",
+                           [this](const std::string& text) -> Result<void> {
+                               regex = text, has_regex = true;
+                               return {};
+                           },
+                           "the answer matches this regular expression")
+                       .type_name("RE");
+    g.group("More about the answer");
+    for (const auto o : {s, r}) o.group(group);
+    g.excludes(s).excludes(r);
+    s.excludes(r);
 }
 
 Result<std::optional<Grammar>> ConstraintOptions::read() const {

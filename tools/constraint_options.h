@@ -10,7 +10,7 @@ namespace nibble {
 struct ConstraintOptions {
     std::string grammar, schema, regex;
     bool has_regex = false;
-    void add(CLI::App& app, const std::string& group);
+    void add(Flags& flags, const std::string& group);
     // Before a model is loaded: nothing when no flag was given. Errors name the file or flag.
     Result<std::optional<Grammar>> read() const;
 };

@@ -12,7 +12,7 @@ struct DecodingOptions {
     int32_t beams = 0, best_of = 0;  // 0: not asked for
     double length_penalty = 1;
     // After the sampling flags: a beam search excludes them.
-    void add(CLI::App& app, const std::string& group);
+    void add(Flags& flags, const std::string& group);
     // Errors: best-of without anything random.
     Result<Decoding> decoding(const SamplerParams& sampling) const;
 };

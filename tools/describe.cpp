@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <CLI/CLI.hpp>
+
 #include "ggml/base/cat.h"
 #include "ggml/base/split.h"
 
@@ -73,6 +75,10 @@ std::vector<CommandInfo> describe_all(const CLI::App& root) {
     std::vector<CommandInfo> list;
     for (const CLI::App* sub : root.get_subcommands({})) list.push_back(describe(*sub));
     return list;
+}
+
+std::vector<CommandInfo> describe_all(const Flags& of_one) {
+    return describe_all(*of_one.command().get_parent());
 }
 
 std::vector<std::string> wrap(const std::string& text, size_t width) {

@@ -29,6 +29,7 @@ struct CommandInfo {
 // "Options" is the first group, the others are in the order in which they appeared.
 CommandInfo describe(const CLI::App& command);
 std::vector<CommandInfo> describe_all(const CLI::App& root);
+std::vector<CommandInfo> describe_all(const Flags& of_one);  // all commands of the program
 
 // Cut at spaces into lines of at most `width` characters; a longer word gets a line of its own.
 std::vector<std::string> wrap(const std::string& text, size_t width);

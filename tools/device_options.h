@@ -17,7 +17,7 @@ struct DeviceOptions {
     std::string device = "auto";
     int32_t gpu_layers = -1;  // auto
     bool deterministic = false;
-    void add(CLI::App& app);
+    void add(Flags& flags);
     // Appends the GPU's backend, if one is to be used. `threads`: of the host.
     Result<void> append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads) const;
 };

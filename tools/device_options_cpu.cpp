@@ -6,7 +6,7 @@
 
 namespace nibble {
 
-void DeviceOptions::add(CLI::App&) {}
+void DeviceOptions::add(Flags&) {}
 
 Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>&, int32_t) const { return {}; }
 

@@ -24,26 +24,29 @@ Result<int> device_number(std::string_view text) {
 
 }  // namespace
 
-void DeviceOptions::add(CLI::App& app) {
-    app.add_option("--device", device, "auto (the first GPU that can be used), cpu or cuda:N")
-        ->capture_default_str()
-        ->group("Model");
-    app.add_option_function<std::string>(
-           "--gpu-layers",
-           [this](const std::string& text) {
-               if (text == "auto") return void(gpu_layers = -1);
-               const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), gpu_layers);
-               if (error != std::errc{} || end != text.data() + text.size() || gpu_layers < 0)
-                   throw CLI::ValidationError("--gpu-layers", "a number of layers or `auto`");
-           },
-           "layers that the GPU runs, the last ones [auto: what its memory holds]")
-        ->type_name("N|auto")
-        ->group("Model");
-    app.add_flag(
-           "--deterministic", deterministic,
-           "the same text whatever --batch and other requests do; a card of generation 9.0 (H100, H200) "
-           "reads long prompts by arithmetic of its own otherwise, others always keep to this")
-        ->group("Model");
+void DeviceOptions::add(Flags& flags) {
+    flags.value("--device", device, "auto (the first GPU that can be used), cpu or cuda:N")
+        .show_default()
+        .group("Model");
+    flags
+        .each_value(
+            "--gpu-layers",
+            [this](const std::string& text) -> Result<void> {
+                if (text == "auto") return gpu_layers = -1, Result<void>();
+                const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), gpu_layers);
+                if (error != std::errc{} || end != text.data() + text.size() || gpu_layers < 0)
+                    return Error{ErrorCode::invalid_argument, "--gpu-layers", "a number of layers or `auto`",
+                                 ""};
+                return {};
+            },
+            "layers that the GPU runs, the last ones [auto: what its memory holds]")
+        .type_name("N|auto")
+        .group("Model");
+    flags
+        .on("--deterministic", deterministic,
+            "the same text whatever --batch and other requests do; a card of generation 9.0 (H100, H200) "
+            "reads long prompts by arithmetic of its own otherwise, others always keep to this")
+        .group("Model");
 }
 
 Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads) const {

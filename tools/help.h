@@ -2,7 +2,9 @@
 // One formatter for the whole program.
 #pragma once
 
-#include "tools/cli.h"
+#include <string>
+
+#include <CLI/CLI.hpp>
 
 namespace nibble {
 

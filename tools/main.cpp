@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <unistd.h>
 
 #include "ggml/file/quote.h"
@@ -83,7 +84,8 @@ int main(int argc, char** argv) {
     std::function<Result<int>()> selected;
     for (const Command* c : all_commands()) {
         CLI::App* sub = app.add_subcommand(std::string(c->name), std::string(c->summary));
-        sub->callback([&selected, body = c->setup(*sub)] { selected = body; });
+        Flags flags(*sub);
+        sub->callback([&selected, body = c->setup(flags)] { selected = body; });
     }
     std::vector<std::string> args(argv + 1, argv + argc);
     app.failure_message([&](const CLI::App*, const CLI::Error& e) {

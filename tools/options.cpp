@@ -51,10 +51,10 @@ Result<void> check_destination(const fs::path& path, bool force) {
     return {};
 }
 
-void ModelOption::add(CLI::App& app) {
-    app.add_option("-m,--model", given, "a name, GGUF file or Hugging Face folder [bundled]")
-        ->type_name("MODEL")
-        ->group("Model");
+void ModelOption::add(Flags& flags) {
+    flags.value("-m,--model", given, "a name, GGUF file or Hugging Face folder [bundled]")
+        .type_name("MODEL")
+        .group("Model");
 }
 
 Result<fs::path> ModelOption::path() const {
@@ -65,41 +65,39 @@ Result<fs::path> ModelOption::path() const {
                  "give one with -m"};
 }
 
-void RunOptions::add(CLI::App& app) {
-    app.add_option("-t,--threads", threads, "threads [one per physical core]")
-        ->check(CLI::Range(1, 1024))
-        ->group("Model");
+void RunOptions::add(Flags& flags) {
+    flags.value("-t,--threads", threads, "threads [one per physical core]").range(1, 1024).group("Model");
     const std::string more = rare_group, types = "f32|f16|bf16|int8|int4";
-    app.add_option("--kv-type", kv_type, "type of the KV cache [f16]")->type_name(types)->group(more);
-    app.add_option("--k-type", k_type, "of the cached keys alone")->type_name(types)->group(more);
-    app.add_option("--v-type", v_type, "of the cached values alone")->type_name(types)->group(more);
-    app.add_option("--isa", isa, "instruction set of the kernels [the best of this machine]")
-        ->type_name("ISA")
-        ->group(more);
-    app.add_flag("--no-pack", no_pack, "run from the mapped file: half the memory, slower")->group(more);
-    device.add(app);
+    flags.value("--kv-type", kv_type, "type of the KV cache [f16]").type_name(types).group(more);
+    flags.value("--k-type", k_type, "of the cached keys alone").type_name(types).group(more);
+    flags.value("--v-type", v_type, "of the cached values alone").type_name(types).group(more);
+    flags.value("--isa", isa, "instruction set of the kernels [the best of this machine]")
+        .type_name("ISA")
+        .group(more);
+    flags.on("--no-pack", no_pack, "run from the mapped file: half the memory, slower").group(more);
+    device.add(flags);
 }
 
-void RunOptions::add_ctx(CLI::App& app, const std::string& help) {
-    app.add_option("-c,--ctx", ctx, help)->check(CLI::Range(1, 1 << 30))->group("Model");
+void RunOptions::add_ctx(Flags& flags, const std::string& help) {
+    flags.value("-c,--ctx", ctx, help).range(1, 1 << 30).group("Model");
 }
 
-void RunOptions::add_batch(CLI::App& app) {
-    app.add_option("--batch", batch, "prompt tokens per step [512; 2048 on a large GPU with all layers]")
-        ->check(CLI::Range(1, 1 << 20))
-        ->group(rare_group);
+void RunOptions::add_batch(Flags& flags) {
+    flags.value("--batch", batch, "prompt tokens per step [512; 2048 on a large GPU with all layers]")
+        .range(1, 1 << 20)
+        .group(rare_group);
 }
 
-void RunOptions::add_check_nan(CLI::App& app) {
-    app.add_flag("--check-nan", check_nan, "stop at the first NaN or infinity and name its layer")
-        ->group(rare_group);
+void RunOptions::add_check_nan(Flags& flags) {
+    flags.on("--check-nan", check_nan, "stop at the first NaN or infinity and name its layer")
+        .group(rare_group);
 }
 
-void RunOptions::add_all(CLI::App& app) {
-    add_ctx(app, "tokens of prompt and answer [model's, at most 8192]");
-    add(app);
-    add_batch(app);
-    add_check_nan(app);
+void RunOptions::add_all(Flags& flags) {
+    add_ctx(flags, "tokens of prompt and answer [model's, at most 8192]");
+    add(flags);
+    add_batch(flags);
+    add_check_nan(flags);
 }
 
 Result<EngineConfig> RunOptions::config() const {
@@ -147,16 +145,20 @@ std::vector<Backend*> pointers(const std::vector<std::unique_ptr<Backend>>& back
     return list;
 }
 
-void SamplingOptions::add(CLI::App& app) {
+void SamplingOptions::add(Flags& flags) {
     constexpr std::string_view common[] = {"temperature", "top_k", "top_p", "min_p", "seed"};
     for (const Param& p : param_table())
-        app.add_option_function<std::string>(
-               std::string(p.flag),
-               [this, key = p.key](const std::string& text) { given.emplace_back(key, text); },
-               std::string(p.help))
-            ->default_str(default_text(p))
-            ->type_name("X")
-            ->group(std::ranges::find(common, p.key) == std::end(common) ? "More sampling" : "Sampling");
+        flags
+            .each_value(
+                std::string(p.flag),
+                [this, key = p.key](const std::string& text) -> Result<void> {
+                    given.emplace_back(key, text);
+                    return {};
+                },
+                std::string(p.help))
+            .show_default(default_text(p))
+            .type_name("X")
+            .group(std::ranges::find(common, p.key) == std::end(common) ? "More sampling" : "Sampling");
 }
 
 Result<SamplerParams> SamplingOptions::params() const {
@@ -171,10 +173,9 @@ Result<SamplerParams> SamplingOptions::params() const {
     return p;
 }
 
-void WindowOptions::add(CLI::App& app) {
-    app.add_option("-f,--file", file, "the text")->required()->type_name("FILE");
-    app.add_option("--windows", most, "at most this many windows of --ctx tokens")
-        ->check(CLI::Range(1, 1 << 30));
+void WindowOptions::add(Flags& flags) {
+    flags.value("-f,--file", file, "the text").required().type_name("FILE");
+    flags.value("--windows", most, "at most this many windows of --ctx tokens").range(1, 1 << 30);
 }
 
 void WindowOptions::set_sizes(RunnerConfig& config) const {

@@ -25,7 +25,7 @@ Result<void> check_destination(const std::filesystem::path& path, bool force);
 // `-m`, or the bundled model when it is not given.
 struct ModelOption {
     std::string given;
-    void add(CLI::App& app);
+    void add(Flags& flags);
     Result<std::filesystem::path> path() const;
 };
 
@@ -38,11 +38,11 @@ struct RunOptions {
     std::string isa, kv_type, k_type, v_type;
     bool check_nan = false, no_pack = false;
     DeviceOptions device;
-    void add(CLI::App& app);
-    void add_ctx(CLI::App& app, const std::string& help);
-    void add_batch(CLI::App& app);
-    void add_check_nan(CLI::App& app);
-    void add_all(CLI::App& app);  // for commands that generate text
+    void add(Flags& flags);
+    void add_ctx(Flags& flags, const std::string& help);
+    void add_batch(Flags& flags);
+    void add_check_nan(Flags& flags);
+    void add_all(Flags& flags);  // for commands that generate text
     Result<EngineConfig> config() const;
     Result<std::vector<std::unique_ptr<Backend>>> backends() const;
 };
@@ -59,7 +59,7 @@ std::vector<Backend*> pointers(const std::vector<std::unique_ptr<Backend>>& back
 // One flag per sampling parameter, from the table in src/sample.
 struct SamplingOptions {
     std::vector<std::pair<std::string_view, std::string>> given;  // key, text
-    void add(CLI::App& app);
+    void add(Flags& flags);
     Result<SamplerParams> params() const;  // a missing seed is drawn
 };
 
@@ -68,7 +68,7 @@ struct WindowOptions {
     static constexpr const char* ctx_help = "tokens of a window [512]";
     std::string file;
     int32_t stride = 0, most = 0;
-    void add(CLI::App& app);
+    void add(Flags& flags);
     void set_sizes(RunnerConfig& config) const;  // one window per batch
     Result<std::vector<Window>> cut(const Engine& engine) const;
 };

@@ -48,17 +48,15 @@ Result<Conversation> from_json(const std::string& file, size_t line, const Json&
 
 }  // namespace
 
-void PromptSource::add(CLI::App& app) {
+void PromptSource::add(Flags& flags) {
     const std::string group = "Prompt";
-    app.add_option("prompt", words, "the prompt")->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app.add_option("-p,--prompt", prompt, "the prompt; a file or piped text is added")->group(group);
-    app.add_option("-f,--file", file, "read the prompt from a file; - is stdin")
-        ->type_name("FILE")
-        ->group(group);
-    app.add_option("--prompts", prompts, "answer every line of a file (text or JSON)")
-        ->type_name("FILE")
-        ->group(group);
-    app.add_option("--system", system, "the system prompt of a chat")->group(group);
+    flags.value("prompt", words, "the prompt").every();
+    flags.value("-p,--prompt", prompt, "the prompt; a file or piped text is added").group(group);
+    flags.value("-f,--file", file, "read the prompt from a file; - is stdin").type_name("FILE").group(group);
+    flags.value("--prompts", prompts, "answer every line of a file (text or JSON)")
+        .type_name("FILE")
+        .group(group);
+    flags.value("--system", system, "the system prompt of a chat").group(group);
 }
 
 Result<Conversation> PromptSource::one() const {

@@ -12,7 +12,7 @@ namespace nibble {
 struct PromptSource {
     std::string prompt, file, prompts, system;
     std::vector<std::string> words;
-    void add(CLI::App& app);
+    void add(Flags& flags);
 
     // At least one conversation, each ending with a user's message. -p or the words, then -f or what is piped
     // in, with an empty line between and without a final line break. Errors name the flag, or the file and

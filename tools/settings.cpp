@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include <CLI/CLI.hpp>
+
 #include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
 #include "ggml/file/gguf_reader.h"

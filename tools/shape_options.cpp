@@ -9,27 +9,24 @@ namespace {
 
 constexpr int32_t max_size = 1 << 22;
 
-void add_size(CLI::App& app, const char* flag, int32_t& value, const char* what, int32_t most) {
-    app.add_option(flag, value, what)
-        ->check(CLI::Range(1, most))
-        ->needs("--shape")
-        ->group("More about the shape");
+void add_size(Flags& flags, const char* flag, int32_t& value, const char* what, int32_t most) {
+    flags.value(flag, value, what).range(1, most).needs("--shape").group("More about the shape");
 }
 
 }  // namespace
 
-void ShapeOptions::add(CLI::App& app) {
+void ShapeOptions::add(Flags& flags) {
     std::string names;
     for (const ModelShape& s : all_shapes()) names += cat(names.empty() ? "" : "|", s.name);
-    auto* shape =
-        app.add_option("--shape", name, "random weights of this shape instead of a model")->type_name(names);
-    if (CLI::Option* model = app.get_option_no_throw("--model")) shape->excludes(model);
-    app.add_option("--type", type, "type of the random weights, as in nibble quantize")
-        ->type_name("TYPE")
-        ->needs(shape)
-        ->capture_default_str();
+    const auto shape =
+        flags.value("--shape", name, "random weights of this shape instead of a model").type_name(names);
+    if (const auto model = flags.find("--model")) shape.excludes(*model);
+    flags.value("--type", type, "type of the random weights, as in nibble quantize")
+        .type_name("TYPE")
+        .needs(shape)
+        .show_default();
     const auto size = [&](const char* flag, int32_t& value, const char* what, int32_t most = max_size) {
-        add_size(app, flag, value, what, most);
+        add_size(flags, flag, value, what, most);
     };
     size("--layers", layers, "number of layers", 1024);  // as many as a model may have
     size("--embd", embd, "width of the residual stream");
@@ -40,14 +37,12 @@ void ShapeOptions::add(CLI::App& app) {
     size("--vocab", vocab, "tokens");
 }
 
-void ShapeOptions::add_seed(CLI::App& app) {
-    app.add_option("--weights-seed", seed, "seed of the random weights")
-        ->needs("--shape")
-        ->capture_default_str();
+void ShapeOptions::add_seed(Flags& flags) {
+    flags.value("--weights-seed", seed, "seed of the random weights").needs("--shape").show_default();
 }
 
-void ShapeOptions::add_n_ctx(CLI::App& app) {
-    add_size(app, "--n-ctx", n_ctx, "context the model claims", max_size);
+void ShapeOptions::add_n_ctx(Flags& flags) {
+    add_size(flags, "--n-ctx", n_ctx, "context the model claims", max_size);
 }
 
 Result<ModelShape> ShapeOptions::shape() const {

@@ -58,10 +58,10 @@ Result<ChatTemplate> named_template(const std::string& name) {
     return ChatTemplate::parse(NIBBLE_TRY(template_text(name)), name);
 }
 
-void TemplateOption::add(CLI::App& app, const std::string& group) {
-    app.add_option("--template", given, "chat template: a name or a file [the model's]")
-        ->type_name("TEMPLATE")
-        ->group(group);
+void TemplateOption::add(Flags& flags, const std::string& group) {
+    flags.value("--template", given, "chat template: a name or a file [the model's]")
+        .type_name("TEMPLATE")
+        .group(group);
 }
 
 Result<ModelFormat> TemplateOption::format(const Tokenizer& tokenizer) const {

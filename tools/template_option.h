@@ -21,7 +21,7 @@ struct ModelFormat {
 
 struct TemplateOption {
     std::string given;
-    void add(CLI::App& app, const std::string& group);
+    void add(Flags& flags, const std::string& group);
     // The tokenizer must outlive the format.
     Result<ModelFormat> format(const Tokenizer& tokenizer) const;
 };

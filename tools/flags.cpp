@@ -1,0 +1,70 @@
+// Flags, handed to CLI11.
+// Also what CLI11 leaves open: its Range lets NaN pass.
+#include "tools/flags.h"
+
+#include <charconv>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "ggml/base/cat.h"
+
+namespace nibble {
+
+Flag Flag::group(const std::string& name) const { return Flag(option_->group(name)); }
+Flag Flag::type_name(const std::string& name) const { return Flag(option_->type_name(name)); }
+Flag Flag::required() const { return Flag(option_->required()); }
+Flag Flag::needs(Flag other) const { return Flag(option_->needs(other.option_)); }
+Flag Flag::needs(const std::string& name) const { return Flag(option_->needs(name)); }
+Flag Flag::excludes(Flag other) const { return Flag(option_->excludes(other.option_)); }
+Flag Flag::excludes(const std::string& name) const { return Flag(option_->excludes(name)); }
+Flag Flag::range(int64_t least, int64_t most) const { return Flag(option_->check(CLI::Range(least, most))); }
+Flag Flag::real_range(double least, double most) const {
+    const auto check = [least, most](const std::string& text) {
+        double v = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
+        const bool ok = error == std::errc{} && end == text.data() + text.size();
+        if (ok && v >= least && v <= most) return std::string();
+        return cat("Value ", text, " not in range ", least, " to ", most);
+    };
+    return Flag(option_->check(check, cat("FLOAT in [", least, " - ", most, "]")));
+}
+Flag Flag::show_default() const { return Flag(option_->capture_default_str()); }
+Flag Flag::show_default(const std::string& text) const { return Flag(option_->default_str(text)); }
+Flag Flag::every() const { return Flag(option_->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)); }
+Flag Flag::once_each() const { return Flag(every().option_->allow_extra_args(false)); }
+Flag Flag::comma_separated() const { return Flag(option_->delimiter(',')); }
+
+template <class T>
+Flag Flags::value(const std::string& names, T& to, const std::string& help) const {
+    return Flag(command_->add_option(names, to, help));
+}
+template Flag Flags::value(const std::string&, std::string&, const std::string&) const;
+template Flag Flags::value(const std::string&, int32_t&, const std::string&) const;
+template Flag Flags::value(const std::string&, int64_t&, const std::string&) const;
+template Flag Flags::value(const std::string&, uint64_t&, const std::string&) const;
+template Flag Flags::value(const std::string&, double&, const std::string&) const;
+template Flag Flags::value(const std::string&, std::vector<std::string>&, const std::string&) const;
+template Flag Flags::value(const std::string&, std::vector<int32_t>&, const std::string&) const;
+
+Flag Flags::each_value(const std::string& names, std::function<Result<void>(const std::string&)> take,
+                       const std::string& help) const {
+    const auto hand_over = [take = std::move(take)](const std::string& text) {
+        if (const Result<void> taken = take(text); !taken)
+            throw CLI::ValidationError(taken.error().where, taken.error().what);
+    };
+    return Flag(command_->add_option_function<std::string>(names, hand_over, help));
+}
+
+Flag Flags::on(const std::string& names, bool& to, const std::string& help) const {
+    return Flag(command_->add_flag(names, to, help));
+}
+
+std::optional<Flag> Flags::find(const std::string& name) const {
+    CLI::Option* const option = command_->get_option_no_throw(name);
+    return option ? std::optional(Flag(option)) : std::nullopt;
+}
+
+void Flags::examples(const std::string& lines) const { command_->footer("Examples:\n" + lines); }
+
+}  // namespace nibble
