@@ -26,6 +26,14 @@ struct CodeLayout {
     float table_scale = 1;
     std::array<int8_t, 16> levels{};
     int factor_bits = 0;  // of each s, which has a sign if the format has no minima
+
+    // Of the sizes of the numbers that are multiplied.
+    constexpr int largest() const {
+        if (!table) return is_signed ? 128 : (1 << bits) - 1;
+        int most = 0;
+        for (const int level : levels) most = level > most ? level : -level > most ? -level : most;
+        return most;
+    }
 };
 
 constexpr CodeLayout plain(int bits, int zero, int factor_bits = 0) {

@@ -41,6 +41,13 @@ template <int bits>
 template <class F>
 using PackedOf = Packed<F, lanes>;
 
+// Quads out of n whose products with codes up to `largest` still fit 16 bits added up; each number is the sum
+// of two products. 0: this instruction set adds no numbers of 16 bits.
+constexpr int quads_in_short(int largest, int n) {
+    while (n > 1 && n * 2 * largest * 127 > 32767) n /= 2;
+    return short_sums ? n : 0;
+}
+
 // Streams the spans of one group of rows of format Fmt.
 template <class Fmt>
 struct CodeStream {
@@ -49,6 +56,7 @@ struct CodeStream {
     static constexpr int halves = P::halves;
     static constexpr bool has_min = P::has_min, is_signed = P::codes.is_signed;
     static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
+    static constexpr int short_quads = quads_in_short(P::codes.largest(), 8 / halves);
     static constexpr int64_t blocks = P::span / 32;  // of a span
     // Rows of activations that take so long over a block that the processor no longer looks ahead by itself:
     // three with AVX-512 on Zen 4, where asking for one or two costs up to a quarter, one with AVX2 on Zen 3
@@ -111,12 +119,12 @@ struct CodeStream {
 };
 
 // A panel of V row groups: per block and vector 8 quads, then the scales and minima of its halves.
-template <int V, int n_halves, bool mins, bool signed_codes, int zero_code>
+template <int V, int n_halves, bool mins, bool signed_codes, int zero_code, int quads = 0>
 struct CodePanel {
     static constexpr int vectors = V;
     static constexpr int halves = n_halves;
     static constexpr bool has_min = mins, is_signed = signed_codes;
-    static constexpr int zero = zero_code;
+    static constexpr int zero = zero_code, short_quads = quads;
     static constexpr int prefetched_rows = 0;  // it is in the cache
     static constexpr int64_t vec = lanes * 4;
     static constexpr int64_t vector_bytes = vec * (8 + halves * (has_min ? 2 : 1));

@@ -130,7 +130,8 @@ inline void stream_codes(const MatmulBlock& b) {
 template <class Fmt>
 inline void panel_codes(const MatmulBlock& b) {
     using Stream = CodeStream<Fmt>;
-    using Panel = CodePanel<int_tile_vecs, Stream::halves, Stream::has_min, Stream::is_signed, Stream::zero>;
+    using Panel = CodePanel<int_tile_vecs, Stream::halves, Stream::has_min, Stream::is_signed, Stream::zero,
+                            Stream::short_quads>;
     const Panel panel{b.scratch};
     float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
     const int64_t blocks = b.k / int8_block, depth = panel_bytes / Panel::block_bytes;

@@ -10,6 +10,13 @@ inline auto prepare(I codes) {
         return unsigned_weights(codes);
 }
 
+// Four activations, in every lane.
+inline I four_of(const int8_t* q) {
+    int32_t four;
+    std::memcpy(&four, q, 4);
+    return set1_i(four);
+}
+
 // sums[r] += the products of quads [first, first + n) of vector v with activation row r.
 template <int R, int n, class Source>
 inline void add_products(const Source& source, int v, int first, const int8_t* q, I (&sums)[R]) {
@@ -30,16 +37,31 @@ inline void add_products(const Source& source, int v, int first, const int8_t* q
             sums[r] = add_i(sums[r], first_of_pair(pairs[r], pairs[r + 1]));
             sums[r + 1] = add_i(sums[r + 1], second_of_pair(pairs[r], pairs[r + 1]));
         }
+    } else if constexpr (short_sums) {
+        constexpr int quads = Source::short_quads;
+        using Weights = decltype(prepare<Source::is_signed>(source.codes(v, first)));
+        using Short = decltype(short_dot(std::declval<Weights>(), set1_i(0)));
+#pragma GCC unroll 8
+        for (int j = first; j < first + n; j += quads) {
+            Short part[R];
+#pragma GCC unroll 8
+            for (int i = 0; i < quads; ++i) {
+                const Weights w = prepare<Source::is_signed>(source.codes(v, j + i));
+#pragma GCC unroll 16
+                for (int r = 0; r < R; ++r) {
+                    const I x = four_of(q + r * int8_block + 4 * (j + i));
+                    part[r] = i == 0 ? short_dot(w, x) : short_dot(part[r], w, x);
+                }
+            }
+#pragma GCC unroll 16
+            for (int r = 0; r < R; ++r) sums[r] = settled(add_i(sums[r], widened(part[r])));
+        }
     } else {
 #pragma GCC unroll 8
         for (int j = first; j < first + n; ++j) {
             const auto w = prepare<Source::is_signed>(source.codes(v, j));
 #pragma GCC unroll 16
-            for (int r = 0; r < R; ++r) {
-                int32_t four;
-                std::memcpy(&four, q + r * int8_block + 4 * j, 4);
-                sums[r] = dot(sums[r], w, set1_i(four));
-            }
+            for (int r = 0; r < R; ++r) sums[r] = dot(sums[r], w, four_of(q + r * int8_block + 4 * j));
         }
     }
 }

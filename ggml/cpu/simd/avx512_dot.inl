@@ -2,6 +2,7 @@
 // Its 16-bit sums must not saturate: |w| * |x| * 2 <= 128 * 127 * 2.
 constexpr int32_t weight_offset = 0;
 constexpr int dot_rows = 1;
+constexpr bool short_sums = true;
 struct UnsignedW {
     I w;  // at most 7 bits
 };
@@ -11,9 +12,17 @@ struct SignedW {
 };
 inline UnsignedW unsigned_weights(I w) { return {w}; }
 inline SignedW signed_weights(I w) { return {_mm512_abs_epi8(w), _mm512_movepi8_mask(w)}; }
-inline I dot(I acc, const UnsignedW& w, I x) {
-    return _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(w.w, x), _mm512_set1_epi16(1)));
+// Computed where it stands: GCC would make all products first and keep them in memory.
+inline I settled(I sums) {
+    asm("" : "+v"(sums));
+    return sums;
 }
-inline I dot(I acc, const SignedW& w, I x) {
-    return dot(acc, UnsignedW{w.magnitude}, _mm512_mask_sub_epi8(x, w.negative, _mm512_setzero_si512(), x));
+inline I short_dot(const UnsignedW& w, I x) { return _mm512_maddubs_epi16(w.w, x); }
+inline I short_dot(const SignedW& w, I x) {
+    return _mm512_maddubs_epi16(w.magnitude, _mm512_mask_sub_epi8(x, w.negative, _mm512_setzero_si512(), x));
 }
+template <class W>
+inline I short_dot(I acc, const W& w, I x) {
+    return settled(_mm512_add_epi16(acc, short_dot(w, x)));
+}
+inline I widened(I sums) { return _mm512_madd_epi16(sums, _mm512_set1_epi16(1)); }

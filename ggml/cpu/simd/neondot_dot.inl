@@ -1,6 +1,7 @@
 // Products of int8 quadruples with SDOT (Armv8.2-A dotprod).
 // As assembly, because clang before 16 declares the intrinsic only where the whole file has the extension.
 constexpr int32_t weight_offset = 0;
+constexpr bool short_sums = false;
 struct Weights {
     I w;
 };

@@ -1,6 +1,7 @@
 // Products of int8 quadruples with AVX512-VNNI, which takes unsigned weights: signed codes are stored with
 // 128 added, and the sums start at -128 * sum(x).
 constexpr int32_t weight_offset = 128;
+constexpr bool short_sums = false;
 constexpr int dot_rows = 1;
 struct Weights {
     I w;
