@@ -215,6 +215,40 @@ TEST_CASE("a NaN or infinity in a row makes every output of the row NaN, and no 
                 }
 }
 
+// Products are added up in 16 bits where they fit.
+TEST_CASE("the largest codes times the largest activations overflow nowhere") {
+    constexpr int64_t n = 40, k = 512, rows = 5;
+    std::vector<float> x(rows * k, 1);
+    for (size_t i = 0; i < k; ++i) x[k + i] = -1;
+    for (const TypeInfo& t : all_types()) {
+        if (!t.encode || t.block_len == 1) continue;
+        for (const float sign : {1.0f, -1.0f}) {
+            std::vector<float> values(n * k, sign), decoded(n * k), expected, out(rows * n);
+            for (size_t i = 0; i < values.size(); i += 16) values[i] = -1.001f * sign;
+            const Encoded w = encoded(t.type, values, n, k);
+            t.decode(w.bytes.data(), decoded.data(), decoded.size());
+            for (size_t r = 0; r < rows; ++r)
+                for (size_t i = 0; i < n; ++i) {
+                    double sum = 0;
+                    for (size_t c = 0; c < k; ++c) sum += double{decoded[i * k + c]} * x[r * k + c];
+                    expected.push_back(static_cast<float>(sum));
+                }
+            for (const KernelTable* table : tables()) {
+                INFO(table->name << " " << t.name << " " << sign);
+                const auto b = backend(*table, 1);
+                auto placed = b->place(w.tensor, WeightUse::matmul);
+                REQUIRE(placed);
+                for (const int64_t some : {int64_t{1}, rows}) {
+                    run(*b, matmul_op, MatmulParams{1}, {tensor(x, some, k), {}, placed->tensor, {}},
+                        {tensor(out, some, n)});
+                    const auto size = static_cast<size_t>(some * n);
+                    CHECK(nmse(std::span(expected).first(size), std::span(out).first(size)) < 1e-5);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("elementwise functions: accuracy over their range, limits, NaN") {
     std::vector<float> x;
     for (float v = -110; v <= 110; v += 0.0137f) x.push_back(v);
