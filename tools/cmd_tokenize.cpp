@@ -93,11 +93,7 @@ Result<int> TokenizeCommand::operator()() const {
 std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<TokenizeCommand>();
     flags.each_value(
-        "text",
-        [c](const std::string& text) -> Result<void> {
-            c->text = text, c->has_text = true;
-            return {};
-        },
+        "text", [c](const std::string& text) { c->text = text, c->has_text = true; },
         "the text [standard input]");
     c->model.add(flags);
     const auto ids = flags.on("--ids", c->ids, "ids only, separated by spaces, on one line");

@@ -13,11 +13,7 @@ void ConstraintOptions::add(Flags& flags, const std::string& group) {
         flags.value("--json-schema", schema, "the answer is JSON after this schema").type_name("FILE");
     const auto r = flags
                        .each_value(
-                           "--regex",
-                           [this](const std::string& text) -> Result<void> {
-                               regex = text, has_regex = true;
-                               return {};
-                           },
+                           "--regex", [this](const std::string& text) { regex = text, has_regex = true; },
                            "the answer matches this regular expression")
                        .type_name("RE");
     g.group("More about the answer");

@@ -29,7 +29,7 @@ void DeviceOptions::add(Flags& flags) {
         .show_default()
         .group("Model");
     flags
-        .each_value(
+        .each_checked(
             "--gpu-layers",
             [this](const std::string& text) -> Result<void> {
                 if (text == "auto") return gpu_layers = -1, Result<void>();

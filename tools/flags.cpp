@@ -47,13 +47,18 @@ template Flag Flags::value(const std::string&, double&, const std::string&) cons
 template Flag Flags::value(const std::string&, std::vector<std::string>&, const std::string&) const;
 template Flag Flags::value(const std::string&, std::vector<int32_t>&, const std::string&) const;
 
-Flag Flags::each_value(const std::string& names, std::function<Result<void>(const std::string&)> take,
+Flag Flags::each_value(const std::string& names, std::function<void(const std::string&)> take,
                        const std::string& help) const {
+    return Flag(command_->add_option_function<std::string>(names, std::move(take), help));
+}
+
+Flag Flags::each_checked(const std::string& names, std::function<Result<void>(const std::string&)> take,
+                         const std::string& help) const {
     const auto hand_over = [take = std::move(take)](const std::string& text) {
         if (const Result<void> taken = take(text); !taken)
             throw CLI::ValidationError(taken.error().where, taken.error().what);
     };
-    return Flag(command_->add_option_function<std::string>(names, hand_over, help));
+    return each_value(names, hand_over, help);
 }
 
 Flag Flags::on(const std::string& names, bool& to, const std::string& help) const {

@@ -48,9 +48,12 @@ class Flags {
     // double, std::vector<std::string> or std::vector<int32_t>. `to` outlives the command.
     template <class T>
     Flag value(const std::string& names, T& to, const std::string& help) const;
-    // With a value that is handed over each time; an Error is one of the command line.
-    Flag each_value(const std::string& names, std::function<Result<void>(const std::string&)> take,
+    // With a value that is handed over each time.
+    Flag each_value(const std::string& names, std::function<void(const std::string&)> take,
                     const std::string& help) const;
+    // Likewise; an Error is one of the command line.
+    Flag each_checked(const std::string& names, std::function<Result<void>(const std::string&)> take,
+                      const std::string& help) const;
     // Without a value. "--x,!--no-x" can also be switched off.
     Flag on(const std::string& names, bool& to, const std::string& help) const;
 

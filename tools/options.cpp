@@ -151,10 +151,7 @@ void SamplingOptions::add(Flags& flags) {
         flags
             .each_value(
                 std::string(p.flag),
-                [this, key = p.key](const std::string& text) -> Result<void> {
-                    given.emplace_back(key, text);
-                    return {};
-                },
+                [this, key = p.key](const std::string& text) { given.emplace_back(key, text); },
                 std::string(p.help))
             .show_default(default_text(p))
             .type_name("X")

@@ -8,24 +8,16 @@
 #include <random>
 #include <vector>
 
+#include "ggml/base/address_sanitizer.h"
 #include "ggml/ops/ops.h"
 #include "ggml/program/key_tiles.h"
 #include "ggml/program/runner.h"
-
-#if !defined(__SANITIZE_ADDRESS__) && defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#endif
 
 namespace nibble {
 
 inline constexpr std::byte sentinel{0xA5};
 
-// Rows with a gap of sentinel bytes behind each of them and behind the last. Where addresses are checked,
+// Rows with a gap of sentinel bytes behind each of them and behind the last. Where addresses are watched,
 // what lies behind the last may not be read either.
 struct GuardedRows {
     std::vector<std::byte> memory;
@@ -39,21 +31,14 @@ struct GuardedRows {
         const auto address = reinterpret_cast<uintptr_t>(g.memory.data());
         std::byte* data = g.memory.data() + (64 - address % 64) % 64;
         g.tensor = {data, rows, cols, stride, type, Layout::rows};
-#ifdef __SANITIZE_ADDRESS__
-        __asan_poison_memory_region(data + rows * stride,
-                                    static_cast<size_t>(g.end() - data - rows * stride));
-#endif
+        forbid(data + rows * stride, g.end());
         return g;
     }
     const std::byte* end() const { return memory.data() + memory.size(); }
     // True when no byte outside the rows has been written.
     bool intact() const {
         const auto row = static_cast<int64_t>(*row_bytes(tensor.type, tensor.cols));
-#ifdef __SANITIZE_ADDRESS__
-        const std::byte* const stop = tensor.data + tensor.rows * tensor.stride;
-#else
-        const std::byte* const stop = end();
-#endif
+        const std::byte* const stop = addresses_watched ? tensor.data + tensor.rows * tensor.stride : end();
         for (const std::byte* p = memory.data(); p != stop; ++p) {
             const int64_t at = p - tensor.data;
             const bool inside = at >= 0 && at < tensor.rows * tensor.stride && at % tensor.stride < row;

@@ -12,20 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "ggml/base/address_sanitizer.h"
 #include "ggml/cuda/emulation/races.h"
 #include "ggml/cuda/emulation/stack_switch.h"
 #include "ggml/cuda/emulation/warpgroup.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define NIBBLE_ASAN_FIBERS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define NIBBLE_ASAN_FIBERS 1
-#endif
-#endif
-#ifdef NIBBLE_ASAN_FIBERS
-#include <sanitizer/common_interface_defs.h>
-#endif
 
 #if defined(__x86_64__)
 asm(R"(
@@ -134,14 +124,14 @@ Fiber& running() { return fiber(machine().place.thread); }
 
 void before_switch([[maybe_unused]] void** fake, [[maybe_unused]] const void* stack,
                    [[maybe_unused]] size_t size) {
-#ifdef NIBBLE_ASAN_FIBERS
+#ifdef NIBBLE_ASAN
     __sanitizer_start_switch_fiber(fake, stack, size);
 #endif
 }
 
 void after_switch([[maybe_unused]] void* fake, [[maybe_unused]] const void** from,
                   [[maybe_unused]] size_t* size) {
-#ifdef NIBBLE_ASAN_FIBERS
+#ifdef NIBBLE_ASAN
     __sanitizer_finish_switch_fiber(fake, from, size);
 #endif
 }
