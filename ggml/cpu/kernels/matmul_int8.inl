@@ -17,10 +17,14 @@ inline I four_of(const int8_t* q) {
     return set1_i(four);
 }
 
-// sums[r] += the products of quads [first, first + n) of vector v with activation row r.
-template <int R, int n, class Source>
-inline void add_products(const Source& source, int v, int first, const int8_t* q, I (&sums)[R]) {
-    if constexpr (dot_rows == 2 && R % 2 == 0) {
+// The ways to add up products of V vectors of weights and R rows of activations, from quad `first` of a block
+// on: sums[v][r] += the products of n quads. Vectors share what is read of the activations.
+
+// Two quads and two rows an instruction.
+template <int R, int V, int n, class Source>
+inline void add_pairs(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
         I pairs[R];
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) pairs[r] = set1_i(0);
@@ -34,36 +38,62 @@ inline void add_products(const Source& source, int v, int first, const int8_t* q
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; r += 2) {
-            sums[r] = add_i(sums[r], first_of_pair(pairs[r], pairs[r + 1]));
-            sums[r + 1] = add_i(sums[r + 1], second_of_pair(pairs[r], pairs[r + 1]));
+            sums[v][r] = add_i(sums[v][r], first_of_pair(pairs[r], pairs[r + 1]));
+            sums[v][r + 1] = add_i(sums[v][r + 1], second_of_pair(pairs[r], pairs[r + 1]));
         }
-    } else if constexpr (short_sums) {
-        constexpr int quads = Source::short_quads;
-        using Weights = decltype(prepare<Source::is_signed>(source.codes(v, first)));
-        using Short = decltype(short_dot(std::declval<Weights>(), set1_i(0)));
+    }
+}
+
+// In 16 bits, which are widened before they could overflow.
+template <int R, int V, int n, class Source>
+inline void add_short(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
+    constexpr int quads = Source::short_quads;
+    using Weights = decltype(prepare<Source::is_signed>(source.codes(0, first)));
+    using Short = decltype(short_dot(std::declval<Weights>(), set1_i(0)));
 #pragma GCC unroll 8
-        for (int j = first; j < first + n; j += quads) {
-            Short part[R];
+    for (int j = first; j < first + n; j += quads) {
+        Short part[V][R];
 #pragma GCC unroll 8
-            for (int i = 0; i < quads; ++i) {
-                const Weights w = prepare<Source::is_signed>(source.codes(v, j + i));
+        for (int i = 0; i < quads; ++i) {
+            Weights w[V];
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v) w[v] = prepare<Source::is_signed>(source.codes(v, j + i));
 #pragma GCC unroll 16
-                for (int r = 0; r < R; ++r) {
-                    const I x = four_of(q + r * int8_block + 4 * (j + i));
-                    part[r] = i == 0 ? short_dot(w, x) : short_dot(part[r], w, x);
-                }
+            for (int r = 0; r < R; ++r) {
+                const I x = four_of(q + r * int8_block + 4 * (j + i));
+#pragma GCC unroll 4
+                for (int v = 0; v < V; ++v)
+                    part[v][r] = i == 0 ? short_dot(w[v], x) : short_dot(part[v][r], w[v], x);
             }
-#pragma GCC unroll 16
-            for (int r = 0; r < R; ++r) sums[r] = settled(add_i(sums[r], widened(part[r])));
         }
-    } else {
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v)
+#pragma GCC unroll 16
+            for (int r = 0; r < R; ++r) sums[v][r] = settled(add_i(sums[v][r], widened(part[v][r])));
+    }
+}
+
+// By the instruction that adds four products to a sum of 32 bits.
+template <int R, int V, int n, class Source>
+inline void add_dots(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v)
 #pragma GCC unroll 8
         for (int j = first; j < first + n; ++j) {
             const auto w = prepare<Source::is_signed>(source.codes(v, j));
 #pragma GCC unroll 16
-            for (int r = 0; r < R; ++r) sums[r] = dot(sums[r], w, four_of(q + r * int8_block + 4 * j));
+            for (int r = 0; r < R; ++r) sums[v][r] = dot(sums[v][r], w, four_of(q + r * int8_block + 4 * j));
         }
-    }
+}
+
+template <int R, int V, int n, class Source>
+inline void add_products(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
+    if constexpr (dot_rows == 2 && R % 2 == 0)
+        add_pairs<R, V, n>(source, first, q, sums);
+    else if constexpr (short_sums)
+        add_short<R, V, n>(source, first, q, sums);
+    else
+        add_dots<R, V, n>(source, first, q, sums);
 }
 
 // A tile of R activation rows, from block `first` of its K, against the source's blocks [0, n).
@@ -79,26 +109,29 @@ inline void int8_tile(Source source, int64_t n, const int8_t* q, const Int8Block
     for (int64_t b = 0; b < n; ++b, q += R * int8_block, blocks += R, halves += R) {
         if constexpr (Source::prefetched_rows > 0 && R >= Source::prefetched_rows) source.prefetch(b);
         source.begin(b);
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v)
 #pragma GCC unroll 2
-            for (int h = 0; h < H; ++h) {
-                I sums[R];
+        for (int h = 0; h < H; ++h) {
+            I sums[V][R];
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v)
 #pragma GCC unroll 16
                 for (int r = 0; r < R; ++r)
-                    sums[r] = Source::zero == 0 ? set1_i(0)
-                                                : shift_left<__builtin_ctz(Source::zero | 1 << 30)>(set1_i(
-                                                      H == 1 ? blocks[r].neg_sum : halves[r].neg_sum[h]));
-                add_products<R, 8 / H>(source, v, h * (8 / H), q, sums);
+                    sums[v][r] = Source::zero == 0 ? set1_i(0)
+                                                   : shift_left<__builtin_ctz(Source::zero | 1 << 30)>(set1_i(
+                                                         H == 1 ? blocks[r].neg_sum : halves[r].neg_sum[h]));
+            add_products<R, V, 8 / H>(source, h * (8 / H), q, sums);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v) {
                 const F scale = source.scale(v, h);
 #pragma GCC unroll 16
                 for (int r = 0; r < R; ++r) {
-                    acc[r][v] = fma(to_float(sums[r]), scale * set1(blocks[r].d), acc[r][v]);
+                    acc[r][v] = fma(to_float(sums[v][r]), scale * set1(blocks[r].d), acc[r][v]);
                     if constexpr (Source::has_min)
                         acc[r][v] = fma(source.min(v, h), set1(H == 1 ? blocks[r].d_sum : halves[r].d_sum[h]),
                                         acc[r][v]);
                 }
             }
+        }
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)

@@ -34,10 +34,11 @@ struct TileProducts {
 };
 
 // What tiles have already added up; chosen over the products of vectors by its first operand.
-template <int R, int n, class Panel>
-inline void add_products(const TileProducts<Panel, R>& source, int, int first, const int8_t*, I (&sums)[R]) {
+template <int R, int V, int n, class Panel>
+inline void add_products(const TileProducts<Panel, R>& source, int first, const int8_t*, I (&sums)[V][R]) {
+    static_assert(V == 1);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) sums[r] = load_i(source.at + (first / n * R + r) * lanes);
+    for (int r = 0; r < R; ++r) sums[0][r] = load_i(source.at + (first / n * R + r) * lanes);
 }
 
 template <class Panel>

@@ -4,7 +4,6 @@ using F = __m256;
 using I = __m256i;
 constexpr int lanes = 8;
 constexpr int tile_rows = 6, tile_vecs = 2;  // float tile: 12 accumulators of 16 registers
-constexpr int int_tile_vecs = 1;             // of stream_rows rows: 4 accumulators, 4 sums
 constexpr int64_t stream_rows = 4;           // activation rows of a streamed or integer tile
 
 inline __m256i first_lanes(int64_t n) {

@@ -4,8 +4,7 @@ using F = float32x4_t;
 using I = int32x4_t;
 constexpr int lanes = 4;
 constexpr int tile_rows = 6, tile_vecs = 4;  // float tile: 24 accumulators of 32 registers
-constexpr int int_tile_vecs = 1;
-constexpr int64_t stream_rows = 8;  // activation rows of a streamed or integer tile
+constexpr int64_t stream_rows = 8;           // activation rows of a streamed or integer tile
 
 inline F zero() { return vdupq_n_f32(0); }
 inline F set1(float x) { return vdupq_n_f32(x); }
