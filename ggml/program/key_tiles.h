@@ -9,18 +9,14 @@
 
 namespace nibble {
 
-// Rows r0 .. r0 + 15 (r0 a multiple of 16) take the bytes they would take as rows, ordered [column][row].
-// Only for types of one element per block, and for caches whose pages are whole tiles.
+// Rows r0 .. r0 + 15 (r0 a multiple of 16) take the bytes they would take as rows, ordered [unit][row]. A
+// unit is a number; of a type with blocks, the scale of a block or one byte of its codes. For caches whose
+// pages are whole tiles.
 inline constexpr int64_t key_tile_rows = 16;
 
 inline bool fits_key_tiles(Type type, int64_t page_size) {
-    return info(type).block_len == 1 && page_size % key_tile_rows == 0;
-}
-
-// Byte of element (r, 0); a column further is key_tile_rows elements on.
-inline int64_t key_tile_offset(const Tensor& t, int64_t r) {
-    const int64_t first = r / key_tile_rows * key_tile_rows;
-    return first * t.stride + (r - first) * info(t.type).block_bytes;
+    const bool known = info(type).block_len == 1 || type == Type::q8_0 || type == Type::q4_0;
+    return known && page_size % key_tile_rows == 0;
 }
 
 // Writes the row `encoded` of the cache's type into row r.

@@ -127,6 +127,8 @@ std::vector<float> prefill(CpuBackend& b, Type type, AttentionParams p, int64_t 
     };
     Encoded k_cache = encoded(type, nan(p.head_dim), cache_rows, p.head_dim);
     Encoded v_cache = encoded(type, nan(p.v_head_dim), cache_rows, p.v_head_dim);
+    k_cache.tensor.layout = b.key_layout(type, p.page_size);
+    if (k_cache.tensor.layout == Layout::key_tiles) key_tiles_from_rows(k_cache.tensor, k_cache.bytes);
     std::vector<int32_t> pages;
     for (int64_t i = 0; i < per_seq; ++i) pages.push_back(static_cast<int32_t>(per_seq - 1 - i));
     std::vector<float> out(static_cast<size_t>(total * width(p.n_heads, p.v_head_dim)));
@@ -173,8 +175,9 @@ TEST_CASE(
     };
     const Variant variants[] = {
         {Type::f16, {4, 2, 64, 64, 32, 0, 0.125f, 0}}, {Type::bf16, {6, 2, 32, 48, 16, 100, 0.2f, 20}},
-        {Type::q8_0, {2, 2, 32, 64, 48, 0, 0.2f, 0}},  {Type::f32, {3, 1, 10, 6, 8, 300, 0.3f, 0}},
-        {Type::f32, {2, 1, 16, 16, 512, 0, 0.25f, 0}},
+        {Type::q8_0, {2, 2, 32, 64, 48, 0, 0.2f, 0}},  {Type::q8_0, {8, 2, 64, 96, 32, 0, 0.125f, 0}},
+        {Type::q4_0, {4, 1, 96, 32, 32, 90, 0.1f, 0}}, {Type::q4_0, {3, 3, 64, 64, 8, 0, 0.125f, 0}},
+        {Type::f32, {3, 1, 10, 6, 8, 300, 0.3f, 0}},   {Type::f32, {2, 1, 16, 16, 512, 0, 0.25f, 0}},
     };
     for (const KernelTable* t : tables()) {
         auto one = backend(*t, 1), many = backend(*t, 3);

@@ -60,40 +60,15 @@ inline void decode_values(const AttentionBlock& b, const AttentionTile& t, int64
     }
 }
 
-// Calls fn.operator()<Rows>() for the float types, which kernels read without decoding. False for the others.
-template <class Fn>
-inline bool visit_float(Type type, Fn fn) {
-    if (type == Type::f16) return fn.template operator()<F16Rows>(), true;
-    if (type == Type::bf16) return fn.template operator()<BF16Rows>(), true;
-    if (type == Type::f32) return fn.template operator()<F32Rows>(), true;
-    return false;
-}
-
-// `lanes` numbers from element i on.
-template <class Rows>
-inline F load_floats(const std::byte* p, int64_t i) {
-    if constexpr (Rows::bytes == 4) return load(reinterpret_cast<const float*>(p) + i);
-    const auto* h = reinterpret_cast<const uint16_t*>(p) + i;
-    return std::is_same_v<Rows, F16Rows> ? load_f16(h) : load_bf16(h);
-}
-
-// Column 0 of keys j .. of a chunk in tiles (ggml/program/key_tiles.h); column i is i * key_tile_rows
-// elements on.
-template <class Rows>
-inline const std::byte* tile_column(const std::byte* tiles, int64_t d, int64_t j) {
-    return tiles + (j / key_tile_rows * d * key_tile_rows + j % key_tile_rows) * Rows::bytes;
-}
-
 // Keys [0, n) of a chunk -> keys[dim][chunk_keys], with anything behind.
 inline void load_keys(const Tensor& cache, const AttentionTile& t, int64_t cache_row, int64_t n) {
     const int64_t d = t.head_dim, ld = padded(d);
     if (cache.layout == Layout::key_tiles) {
-        visit_float(cache.type, [&]<class Rows>() {
-            for (int64_t j = 0; j < n; j += lanes) {
-                const std::byte* column = tile_column<Rows>(cache.row<std::byte>(cache_row), d, j);
-                for (int64_t i = 0; i < d; ++i)
-                    store(t.keys + i * chunk_keys + j, load_floats<Rows>(column, i * key_tile_rows));
-            }
+        visit_cache(cache.type, [&]<class Cache>() {
+            for (int64_t j = 0; j < n; j += lanes)
+                each_column<Cache, 1>(cache.row<std::byte>(cache_row), d, j, [&](int64_t i, const F(&x)[1]) {
+                    store(t.keys + i * chunk_keys + j, x[0]);
+                });
         });
         return;
     }
@@ -165,30 +140,25 @@ inline void write_row(const AttentionParams& p, float m, float l, float* o, cons
 }
 
 // s[r][j .. j + V vectors) = q[r] . key, from keys in tiles; the same order of additions as fma_block.
-template <class Rows, int R, int V>
+template <class Cache, int R, int V>
 inline void score_vectors(const std::byte* tiles, int64_t d, const float* q, int64_t j, float* s) {
-    const std::byte* column[V];
     F acc[R][V];
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) {
-        column[v] = tile_column<Rows>(tiles, d, j + v * lanes);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) acc[r][v] = zero();
-    }
-    for (int64_t i = 0; i < d; ++i) {
-        F x[V];
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) x[v] = load_floats<Rows>(column[v], i * key_tile_rows);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-            const F w = set1(q[r * d + i]);
-#pragma GCC unroll 4
-            for (int v = 0; v < V; ++v) acc[r][v] = fma(w, x[v], acc[r][v]);
-        }
-    }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
+#pragma GCC unroll 2
+        for (int v = 0; v < V; ++v) acc[r][v] = zero();
+    each_column<Cache, V>(
+        tiles, d, j, [&](int64_t i, const F(&x)[V]) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+            for (int r = 0; r < R; ++r) {
+                const F w = set1(q[r * d + i]);
+#pragma GCC unroll 2
+                for (int v = 0; v < V; ++v) acc[r][v] = fma(w, x[v], acc[r][v]);
+            }
+        });
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
         for (int v = 0; v < V; ++v) store(s + r * chunk_keys + j + v * lanes, acc[r][v]);
 }
 
@@ -201,15 +171,15 @@ inline void score_keys(const AttentionBlock& b, const AttentionTile& t, int64_t 
                          true);
     }
     const auto* tiles = b.k_cache.row<std::byte>(cache_row);
-    visit_float(b.k_cache.type, [&]<class Rows>() {
+    visit_cache(b.k_cache.type, [&]<class Cache>() {
         int64_t j = 0;
-        for (; j + lanes < n; j += 2 * lanes) score_vectors<Rows, R, 2>(tiles, t.head_dim, t.q, j, t.scores);
-        if (j < n) score_vectors<Rows, R, 1>(tiles, t.head_dim, t.q, j, t.scores);
+        for (; j + lanes < n; j += 2 * lanes) score_vectors<Cache, R, 2>(tiles, t.head_dim, t.q, j, t.scores);
+        if (j < n) score_vectors<Cache, R, 1>(tiles, t.head_dim, t.q, j, t.scores);
     });
 }
 
 // o[r][i .. i + V vectors) += sum over n values of p[r][j] * value[j].
-template <class Rows, int R, int V>
+template <class Cache, int R, int V>
 inline void add_values(const std::byte* values, int64_t stride, int64_t n, const float* p, int64_t i,
                        float* o, int64_t ldo) {
     F acc[R][V];
@@ -219,8 +189,11 @@ inline void add_values(const std::byte* values, int64_t stride, int64_t n, const
         for (int v = 0; v < V; ++v) acc[r][v] = load(o + r * ldo + i + v * lanes);
     for (int64_t j = 0; j < n; ++j, values += stride) {
         F x[V];
+        Cache::template value<V>(values, i, x);
+        constexpr int64_t bytes = V * lanes * Cache::bytes / Cache::block;
 #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) x[v] = load_floats<Rows>(values, i + v * lanes);
+        for (int64_t at = 0; at < bytes; at += 64)
+            __builtin_prefetch(values + i / Cache::block * Cache::bytes + at + cache_ahead);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
             const F w = set1(p[r * chunk_keys + j]);
@@ -238,18 +211,18 @@ constexpr int value_vecs = tile_vecs > 2 ? 4 : 2;
 
 // All R rows of a tile: the weighted values [lo, hi) of a chunk, whose first is given. A value has `cols`
 // numbers, whole vectors of them; what lies behind them in memory is not the chunk's to read.
-template <class Rows, int R>
+template <class Cache, int R>
 inline void add_rows(const AttentionTile& t, const std::byte* values, int64_t stride, int64_t cols,
                      int64_t lo, int64_t hi) {
     int64_t i = 0;
     for (; i + value_vecs * lanes <= cols; i += value_vecs * lanes)
-        add_values<Rows, R, value_vecs>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o,
-                                        t.v_cols);
+        add_values<Cache, R, value_vecs>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o,
+                                         t.v_cols);
     for (; i < cols; i += lanes)
-        add_values<Rows, R, 1>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o, t.v_cols);
+        add_values<Cache, R, 1>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o, t.v_cols);
 }
 
-// One token's R heads against keys [lo, hi) of a chunk: floats straight from the cache, other types decoded.
+// One token's R heads against keys [lo, hi) of a chunk, straight from the cache where its type allows.
 template <int R>
 inline void attend_rows(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t lo,
                         int64_t hi) {
@@ -257,12 +230,13 @@ inline void attend_rows(const AttentionBlock& b, const AttentionTile& t, int64_t
     score_keys<R>(b, t, cache_row, hi);
     for (int r = 0; r < R; ++r)
         softmax_step(p, t.scores + r * chunk_keys, lo, hi, t.m[r], t.l[r], t.o + r * t.v_cols, t.v_cols);
-    const auto direct = [&]<class Rows>() {
-        add_rows<Rows, R>(t, b.v_cache.row<std::byte>(cache_row), b.v_cache.stride, p.v_head_dim, lo, hi);
+    const auto direct = [&]<class Cache>() {
+        add_rows<Cache, R>(t, b.v_cache.row<std::byte>(cache_row), b.v_cache.stride, p.v_head_dim, lo, hi);
     };
-    if (p.v_head_dim % lanes == 0 && visit_float(b.v_cache.type, direct)) return;
+    if (p.v_head_dim % lanes == 0 && visit_cache(b.v_cache.type, direct)) return;
     decode_values(b, t, cache_row, hi);
-    add_rows<F32Rows, R>(t, reinterpret_cast<const std::byte*>(t.values), t.v_cols * 4, t.v_cols, lo, hi);
+    add_rows<FloatCache<F32Rows>, R>(t, reinterpret_cast<const std::byte*>(t.values), t.v_cols * 4, t.v_cols,
+                                     lo, hi);
 }
 
 // R = t.rows <= few_rows.
