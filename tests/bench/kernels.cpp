@@ -94,13 +94,17 @@ void matmul_bench(benchmark::State& state, const std::string& isa, Type type, in
         Counter(2e-9 * static_cast<double>(rows * n * k), Counter::kIsIterationInvariantRate);
 }
 
-// One token of a 32-head, 8-kv-head model of head_dim 64 at a position, with a cache of its own.
-void attention_bench(benchmark::State& state, const std::string& isa, Type type, int32_t position) {
+// One token of a model with 8 kv heads of `group` heads each, head_dim 64, at a position, with a cache of its
+// own.
+void attention_bench(benchmark::State& state, const std::string& isa, Type type, int32_t group,
+                     int32_t position) {
     auto backend = std::move(*CpuBackend::create({threads, isa}));
-    const AttentionParams p{32, 8, 64, 64, 32, 0, 0.125f, 0};
+    const AttentionParams p{8 * group, 8, 64, 64, 32, 0, 0.125f, 0};
+    const int64_t width = int64_t{p.n_heads} * p.head_dim;
     const int64_t pages = position / p.page_size + 1, rows = pages * p.n_kv_heads * p.page_size;
     const auto stride = static_cast<int64_t>(*row_bytes(type, p.head_dim));
-    std::vector<float> q(2048, 0.01f), out(2048), zeros(static_cast<size_t>(p.head_dim));
+    std::vector<float> q(static_cast<size_t>(width), 0.01f), out(q.size()),
+        zeros(static_cast<size_t>(p.head_dim));
     const Buffer k = *backend->allocate(static_cast<size_t>(rows * stride), "bench"),
                  v = *backend->allocate(static_cast<size_t>(rows * stride), "bench");
     for (int64_t r = 0; r < rows; ++r)
@@ -117,14 +121,14 @@ void attention_bench(benchmark::State& state, const std::string& isa, Type type,
     instr.params = Params(p);
     BoundInstr bound;
     bound.instr = &instr;
-    bound.in = {{reinterpret_cast<std::byte*>(q.data()), 1, 2048, 8192, Type::f32, Layout::rows},
+    bound.in = {{reinterpret_cast<std::byte*>(q.data()), 1, width, 4 * width, Type::f32, Layout::rows},
                 {k.data.get(), rows, p.head_dim, stride, type, backend->key_layout(type, p.page_size)},
                 {v.data.get(), rows, p.head_dim, stride, type, Layout::rows},
                 ints(seq_rows),
                 ints(positions),
                 ints(table),
                 {}};
-    bound.out = {{reinterpret_cast<std::byte*>(out.data()), 1, 2048, 8192, Type::f32, Layout::rows}};
+    bound.out = {{reinterpret_cast<std::byte*>(out.data()), 1, width, 4 * width, Type::f32, Layout::rows}};
     const Buffer scratch = *backend->allocate(backend->scratch_bytes(attention_op, bound.args()), "bench");
     bound.scratch = {scratch.data.get(), scratch.size};
     for (auto _ : state) (void)backend->run({&bound, 1}, nullptr);
@@ -146,10 +150,13 @@ int main(int argc, char** argv) {
     for (const cpu::KernelTable* table : cpu::compiled_tables()) {
         if (!table->available(cpu::features())) continue;
         for (const Type type : {Type::f16, Type::q8_0, Type::q4_0})
-            benchmark::RegisterBenchmark(
-                cat(table->name, "/attention/", info(type).name).c_str(),
-                [=](benchmark::State& s) { attention_bench(s, std::string(table->name), type, 16383); })
-                ->UseRealTime();
+            for (const int32_t group : {4, 8})
+                benchmark::RegisterBenchmark(
+                    cat(table->name, "/attention/", info(type).name, "/", group).c_str(),
+                    [=](benchmark::State& s) {
+                        attention_bench(s, std::string(table->name), type, group, 16383);
+                    })
+                    ->UseRealTime();
         for (const Type type :
              {Type::f32, Type::bf16, Type::q8_0, Type::q4_0, Type::q4_k, Type::q6_k, Type::nf4})
             for (const int64_t rows : {1, 2, 4, 8, 16, 32, 512}) {

@@ -239,8 +239,9 @@ inline void attend_rows(const AttentionBlock& b, const AttentionTile& t, int64_t
                                      lo, hi);
 }
 
-// R = t.rows <= few_rows.
-constexpr int64_t few_rows = stream_rows;
+// R = t.rows <= few_rows. Up to direct_rows heads of one token go to the cache few_rows at a time: it is
+// cheaper to convert a chunk twice than to leave it in memory.
+constexpr int64_t few_rows = stream_rows, direct_rows = 2 * few_rows;
 template <int R = few_rows>
 inline void attend_few(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t lo,
                        int64_t hi) {
@@ -293,8 +294,10 @@ inline void attend_heads(const AttentionBlock& b, const AttentionTile& t, int64_
     for (int64_t h = 0; h < b.kv_heads; ++h) {
         const int64_t cache_row = page_row + h * b.params->page_size;
         const AttentionTile head = t.part(h * rows, rows);
-        if (b.n_tokens == 1 && rows <= few_rows) {
-            attend_token(b, head, cache_row, start, len);
+        if (b.n_tokens == 1 && rows <= direct_rows) {
+            for (int64_t r = 0; r < rows; r += few_rows)
+                attend_token(b, head.part(r, rows - r < few_rows ? rows - r : few_rows), cache_row, start,
+                             len);
         } else {
             load_keys(b.k_cache, head, cache_row, seen);
             decode_values(b, head, cache_row, seen);
