@@ -1,6 +1,9 @@
 // Packing: one group of weight rows from the file's layout into the packed one (ggml/cpu/packed.h).
 // Runs once per weight at load, or per call when weights are used in place.
 
+// The file is read this far ahead: `lanes` rows at once are more streams than the processor follows.
+constexpr int64_t file_ahead = 512;
+
 template <class Fmt>
 struct UnpackedSpan {
     using P = PackedOf<Fmt>;
@@ -26,7 +29,9 @@ inline void unpack_row(const std::byte* row, int64_t k, int64_t s, int r, Unpack
         const int64_t at = s * P::span + i;
         if (at < k) {
             typename Fmt::Block b;
-            std::memcpy(&b, row + at / Fmt::block_len * static_cast<int64_t>(sizeof b), sizeof b);
+            const std::byte* from = row + at / Fmt::block_len * static_cast<int64_t>(sizeof b);
+            for (size_t p = 0; p < sizeof b; p += 64) __builtin_prefetch(from + p + file_ahead);
+            std::memcpy(&b, from, sizeof b);
             if constexpr (P::has_min)
                 Fmt::unpack(b, q, scale, min);
             else
@@ -131,8 +136,11 @@ inline void pack_real_rows(const std::byte* const* rows, int64_t k, std::byte* o
         I v[lanes];
         for (int r = 0; r < lanes; ++r) {
             if (n < step || !rows[r]) std::memset(copy[r], 0, sizeof copy[r]);
-            if (rows[r])
-                std::memcpy(copy[r], rows[r] + at * (4 / parts), static_cast<size_t>(n * (4 / parts)));
+            if (rows[r]) {
+                const std::byte* from = rows[r] + at * (4 / parts);
+                __builtin_prefetch(from + file_ahead);
+                std::memcpy(copy[r], from, static_cast<size_t>(n * (4 / parts)));
+            }
             v[r] = load_i(copy[r]);
         }
         transpose(v);
