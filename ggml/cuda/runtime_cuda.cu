@@ -64,7 +64,7 @@ Result<Card> card(int device) {
     const int n = device_count();
     if (device < 0 || device >= n)
         return Error{ErrorCode::invalid_argument, cat("cuda:", device),
-                     n ? cat("does not exist; there are ", n, " devices") : why_no_device(),
+                     n ? cat("does not exist; the last is cuda:", n - 1) : why_no_device(),
                      "use --device cpu"};
     cudaDeviceProp p{};
     if (const cudaError_t e = cudaGetDeviceProperties(&p, device); e != cudaSuccess)
