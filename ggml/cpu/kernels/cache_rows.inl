@@ -1,14 +1,15 @@
-// What attention reads of a KV cache without decoding rows first: values along a row, keys down a tile's
-// columns. A number of a block type is its code times the block's scale, which f32 holds exactly; so it is
-// the same number.
+// What attention reads of a KV cache without decoding rows first: values along a row, keys down a tile.
+// Code times scale is exact in f32, so these are the numbers that decoding would give, to the last bit.
 
 // The memory that is read so much later: where a head's keys or values end within a page of the cache the
 // next head's begin, which the processor does not foresee behind a page of memory.
 constexpr int64_t cache_ahead = 4096;
+// What asks for it is inlined by force: GCC 12 takes a function that does nothing else for one without
+// effect.
 
-// Each type: the numbers and bytes of a block; V vectors of a row from number i on (a multiple of `lanes`,
-// and of 32 where that is less than V vectors); and one block of `lanes` keys, whose columns are numbered
-// from its first.
+// Each type: the numbers, bytes and parts of a block; V vectors of a row from number i on (a multiple of
+// `lanes`, and of 32 where that is less than V vectors); and a block of `lanes` keys, whose columns are
+// numbered from its first.
 template <class Rows>
 struct FloatCache {
     static constexpr int64_t block = 1, bytes = Rows::bytes;
@@ -32,41 +33,29 @@ struct FloatCache {
     };
 };
 
-struct Int8Cache {
-    static constexpr int64_t block = 32, bytes = 34;
+struct Int8Codes {
+    static constexpr int64_t bytes = 32;
     static constexpr int parts = 1;
-
-    static F codes(const std::byte* p) { return load_i8(reinterpret_cast<const int8_t*>(p)); }
-    template <int V>
-    static void value(const std::byte* row, int64_t i, F (&x)[V]) {
-        const std::byte* first = row + i / block * bytes;
-        const int64_t at = V * lanes >= block ? 0 : i % block;
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) {
-            const std::byte* p = first + (at + v * lanes) / block * bytes;
-            x[v] = set1(one_f16(p)) * codes(p + 2 + (at + v * lanes) % block);
-        }
-    }
-    struct Keys {
-        F scale;
-        const std::byte* at;
-        Keys(const std::byte* block_of_tile, int64_t key)
-            : scale(load_f16(reinterpret_cast<const uint16_t*>(block_of_tile) + key)),
-              at(block_of_tile + 2 * key_tile_rows + key) {}
-        F column(int, int64_t i) const { return scale * codes(at + i * key_tile_rows); }
-        [[gnu::always_inline]] void prefetch(int, int64_t i) const { __builtin_prefetch(at + i * key_tile_rows + cache_ahead); }
-    };
+    static F load(const std::byte* p, int) { return load_i8(reinterpret_cast<const int8_t*>(p)); }
 };
 
 // A byte holds number i of a block in its low half and number i + 16 in its high half.
-struct Int4Cache {
-    static constexpr int64_t block = 32, bytes = 18;
-    static constexpr int parts = 2;  // stretches of columns: the low halves, the high halves
-
-    static F codes(const std::byte* p, bool high) {
+struct Int4Codes {
+    static constexpr int64_t bytes = 16;
+    static constexpr int parts = 2;
+    static F load(const std::byte* p, int part) {
         const I both = load_u8(p);
-        return to_float(high ? shift_right<4>(both) : and_i(both, set1_i(15))) - set1(8);
+        return to_float(part == 1 ? shift_right<4>(both) : and_i(both, set1_i(15))) - set1(8);
     }
+};
+
+// 32 numbers that share a scale in f16, in front of their codes. Codes come in parts: number i of a block is
+// byte i % Codes::bytes of part i / Codes::bytes.
+template <class Codes>
+struct BlockCache {
+    static constexpr int64_t block = 32, bytes = 2 + Codes::bytes;
+    static constexpr int parts = Codes::parts;
+
     template <int V>
     static void value(const std::byte* row, int64_t i, F (&x)[V]) {
         const std::byte* first = row + i / block * bytes;
@@ -75,7 +64,9 @@ struct Int4Cache {
         for (int v = 0; v < V; ++v) {
             const std::byte* p = first + (at + v * lanes) / block * bytes;
             const int64_t number = (at + v * lanes) % block;
-            x[v] = set1(one_f16(p)) * codes(p + 2 + number % 16, number >= 16);
+            const F codes =
+                Codes::load(p + 2 + number % Codes::bytes, static_cast<int>(number / Codes::bytes));
+            x[v] = set1(one_f16(p)) * codes;
         }
     }
     struct Keys {
@@ -84,7 +75,7 @@ struct Int4Cache {
         Keys(const std::byte* block_of_tile, int64_t key)
             : scale(load_f16(reinterpret_cast<const uint16_t*>(block_of_tile) + key)),
               at(block_of_tile + 2 * key_tile_rows + key) {}
-        F column(int part, int64_t i) const { return scale * codes(at + i * key_tile_rows, part == 1); }
+        F column(int part, int64_t i) const { return scale * Codes::load(at + i * key_tile_rows, part); }
         [[gnu::always_inline]] void prefetch(int part, int64_t i) const {
             if (part == 0) __builtin_prefetch(at + i * key_tile_rows + cache_ahead);
         }
@@ -97,8 +88,8 @@ inline bool visit_cache(Type type, Fn fn) {
     if (type == Type::f16) return fn.template operator()<FloatCache<F16Rows>>(), true;
     if (type == Type::bf16) return fn.template operator()<FloatCache<BF16Rows>>(), true;
     if (type == Type::f32) return fn.template operator()<FloatCache<F32Rows>>(), true;
-    if (type == Type::q8_0) return fn.template operator()<Int8Cache>(), true;
-    if (type == Type::q4_0) return fn.template operator()<Int4Cache>(), true;
+    if (type == Type::q8_0) return fn.template operator()<BlockCache<Int8Codes>>(), true;
+    if (type == Type::q4_0) return fn.template operator()<BlockCache<Int4Codes>>(), true;
     return false;
 }
 
@@ -109,6 +100,7 @@ template <class Cache, int V, class Fn>
     constexpr int64_t stretch = Cache::block / Cache::parts;
     const int64_t tile_bytes = d / Cache::block * Cache::bytes * key_tile_rows;
     for (int64_t b = 0; b < d; b += Cache::block, tiles += Cache::bytes * key_tile_rows) {
+        static_assert(V <= 2);
         const auto keys = [&](int v) {
             const int64_t key = j + v * lanes;
             return typename Cache::Keys(tiles + key / key_tile_rows * tile_bytes, key % key_tile_rows);
