@@ -84,15 +84,19 @@ inline void load_keys(const Tensor& cache, const AttentionTile& t, int64_t cache
 inline void softmax_step(const AttentionParams& p, float* s, int64_t from, int64_t to, float& m, float& l,
                          float* o, int64_t v_cols) {
     const F scale = set1(p.scale), cap = set1(p.softcap);
+    const bool whole = from == 0 && to == chunk_keys;
+    F largest = set1(m);
     for (int64_t j = 0; j < chunk_keys; j += lanes) {
         F v = load(s + j) * scale;
         if (p.softcap > 0) v = cap * tanh(v / cap);
         store(s + j, v);
+        if (whole) largest = max(largest, v);
     }
-    for (int64_t j = 0; j < from; ++j) s[j] = -infinity;
-    for (int64_t j = to; j < chunk_keys; ++j) s[j] = -infinity;
-    F largest = set1(m);
-    for (int64_t j = 0; j < chunk_keys; j += lanes) largest = max(largest, load(s + j));
+    if (!whole) {
+        for (int64_t j = 0; j < from; ++j) s[j] = -infinity;
+        for (int64_t j = to; j < chunk_keys; ++j) s[j] = -infinity;
+        for (int64_t j = 0; j < chunk_keys; j += lanes) largest = max(largest, load(s + j));
+    }
     const float new_m = max_of(largest);
     F total = zero();
     for (int64_t j = 0; j < chunk_keys; j += lanes) {
@@ -100,11 +104,14 @@ inline void softmax_step(const AttentionParams& p, float* s, int64_t from, int64
         store(s + j, e);
         total = total + e;
     }
+    if (new_m == m) {  // nothing shrinks
+        l += sum(total);
+        return;
+    }
     alignas(64) float shrink[lanes];
     store(shrink, exp(set1(m) - set1(new_m)));
     l = l * shrink[0] + sum(total);
     m = new_m;
-    if (shrink[0] == 1) return;
     for (int64_t i = 0; i < v_cols; i += lanes) store(o + i, load(o + i) * set1(shrink[0]));
 }
 
