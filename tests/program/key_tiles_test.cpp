@@ -1,4 +1,5 @@
 // Caches of keys in tiles: rows go in and come back, and the bytes lie where the header says.
+// Attention over such caches is checked in the sweep and in tests/cpu.
 #include "ggml/program/key_tiles.h"
 
 #include <vector>
