@@ -2,6 +2,8 @@
 // Everything here is inside the namespace and the target region of the including file.
 // clang-format off
 #include "ggml/cpu/kernels/math.inl"
+#include "ggml/cpu/kernels/prefetch.inl"
+#include "ggml/cpu/kernels/row_types.inl"
 #include "ggml/cpu/kernels/rows.inl"
 #include "ggml/cpu/kernels/tile.inl"
 #include "ggml/cpu/kernels/matmul_real.inl"
@@ -9,7 +11,6 @@
 #include "ggml/cpu/kernels/pack.inl"
 #include "ggml/cpu/kernels/matmul_int8.inl"
 #include "ggml/cpu/kernels/matmul.inl"
-#include "ggml/cpu/kernels/cache_rows.inl"
 #include "ggml/cpu/kernels/attention.inl"
 #include "ggml/cpu/kernels/table.inl"
 // clang-format on

@@ -64,9 +64,9 @@ inline void decode_values(const AttentionBlock& b, const AttentionTile& t, int64
 inline void load_keys(const Tensor& cache, const AttentionTile& t, int64_t cache_row, int64_t n) {
     const int64_t d = t.head_dim, ld = padded(d);
     if (cache.layout == Layout::key_tiles) {
-        visit_cache(cache.type, [&]<class Cache>() {
+        visit_row(cache.type, [&]<class Row>() {
             for (int64_t j = 0; j < n; j += lanes)
-                each_column<Cache, 1>(cache.row<std::byte>(cache_row), d, j, [&](int64_t i, const F(&x)[1]) {
+                each_column<Row, 1>(cache.row<std::byte>(cache_row), d, j, [&](int64_t i, const F(&x)[1]) {
                     store(t.keys + i * chunk_keys + j, x[0]);
                 });
         });
@@ -84,19 +84,15 @@ inline void load_keys(const Tensor& cache, const AttentionTile& t, int64_t cache
 inline void softmax_step(const AttentionParams& p, float* s, int64_t from, int64_t to, float& m, float& l,
                          float* o, int64_t v_cols) {
     const F scale = set1(p.scale), cap = set1(p.softcap);
-    const bool whole = from == 0 && to == chunk_keys;
-    F largest = set1(m);
     for (int64_t j = 0; j < chunk_keys; j += lanes) {
         F v = load(s + j) * scale;
         if (p.softcap > 0) v = cap * tanh(v / cap);
         store(s + j, v);
-        if (whole) largest = max(largest, v);
     }
-    if (!whole) {
-        for (int64_t j = 0; j < from; ++j) s[j] = -infinity;
-        for (int64_t j = to; j < chunk_keys; ++j) s[j] = -infinity;
-        for (int64_t j = 0; j < chunk_keys; j += lanes) largest = max(largest, load(s + j));
-    }
+    for (int64_t j = 0; j < from; ++j) s[j] = -infinity;
+    for (int64_t j = to; j < chunk_keys; ++j) s[j] = -infinity;
+    F largest = set1(m);
+    for (int64_t j = 0; j < chunk_keys; j += lanes) largest = max(largest, load(s + j));
     const float new_m = max_of(largest);
     F total = zero();
     for (int64_t j = 0; j < chunk_keys; j += lanes) {
@@ -147,14 +143,14 @@ inline void write_row(const AttentionParams& p, float m, float l, float* o, cons
 }
 
 // s[r][j .. j + V vectors) = q[r] . key, from keys in tiles; the same order of additions as fma_block.
-template <class Cache, int R, int V>
+template <class Row, int R, int V>
 inline void score_vectors(const std::byte* tiles, int64_t d, const float* q, int64_t j, float* s) {
     F acc[R][V];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
         for (int v = 0; v < V; ++v) acc[r][v] = zero();
-    each_column<Cache, V>(
+    each_column<Row, V>(
         tiles, d, j, [&](int64_t i, const F(&x)[V]) __attribute__((always_inline)) {
 #pragma GCC unroll 8
             for (int r = 0; r < R; ++r) {
@@ -178,15 +174,15 @@ inline void score_keys(const AttentionBlock& b, const AttentionTile& t, int64_t 
                          true);
     }
     const auto* tiles = b.k_cache.row<std::byte>(cache_row);
-    visit_cache(b.k_cache.type, [&]<class Cache>() {
+    visit_row(b.k_cache.type, [&]<class Row>() {
         int64_t j = 0;
-        for (; j + lanes < n; j += 2 * lanes) score_vectors<Cache, R, 2>(tiles, t.head_dim, t.q, j, t.scores);
-        if (j < n) score_vectors<Cache, R, 1>(tiles, t.head_dim, t.q, j, t.scores);
+        for (; j + lanes < n; j += 2 * lanes) score_vectors<Row, R, 2>(tiles, t.head_dim, t.q, j, t.scores);
+        if (j < n) score_vectors<Row, R, 1>(tiles, t.head_dim, t.q, j, t.scores);
     });
 }
 
 // o[r][i .. i + V vectors) += sum over n values of p[r][j] * value[j].
-template <class Cache, int R, int V>
+template <class Row, int R, int V>
 inline void add_values(const std::byte* values, int64_t stride, int64_t n, const float* p, int64_t i,
                        float* o, int64_t ldo) {
     F acc[R][V];
@@ -196,11 +192,9 @@ inline void add_values(const std::byte* values, int64_t stride, int64_t n, const
         for (int v = 0; v < V; ++v) acc[r][v] = load(o + r * ldo + i + v * lanes);
     for (int64_t j = 0; j < n; ++j, values += stride) {
         F x[V];
-        Cache::template value<V>(values, i, x);
-        constexpr int64_t bytes = V * lanes * Cache::bytes / Cache::block;
-#pragma GCC unroll 4
-        for (int64_t at = 0; at < bytes; at += 64)
-            __builtin_prefetch(values + i / Cache::block * Cache::bytes + at + cache_ahead);
+        Row::template value<V>(values, i, x);
+        prefetch_lines<V * lanes * Row::bytes / Row::block>(values + i / Row::block * Row::bytes +
+                                                            cache_ahead);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
             const F w = set1(p[r * chunk_keys + j]);
@@ -218,15 +212,15 @@ constexpr int value_vecs = tile_vecs > 2 ? 4 : 2;
 
 // All R rows of a tile: the weighted values [lo, hi) of a chunk, whose first is given. A value has `cols`
 // numbers, whole vectors of them; what lies behind them in memory is not the chunk's to read.
-template <class Cache, int R>
+template <class Row, int R>
 inline void add_rows(const AttentionTile& t, const std::byte* values, int64_t stride, int64_t cols,
                      int64_t lo, int64_t hi) {
     int64_t i = 0;
     for (; i + value_vecs * lanes <= cols; i += value_vecs * lanes)
-        add_values<Cache, R, value_vecs>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o,
-                                         t.v_cols);
+        add_values<Row, R, value_vecs>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o,
+                                       t.v_cols);
     for (; i < cols; i += lanes)
-        add_values<Cache, R, 1>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o, t.v_cols);
+        add_values<Row, R, 1>(values + lo * stride, stride, hi - lo, t.scores + lo, i, t.o, t.v_cols);
 }
 
 // One token's R heads against keys [lo, hi) of a chunk, straight from the cache where its type allows.
@@ -237,17 +231,17 @@ inline void attend_rows(const AttentionBlock& b, const AttentionTile& t, int64_t
     score_keys<R>(b, t, cache_row, hi);
     for (int r = 0; r < R; ++r)
         softmax_step(p, t.scores + r * chunk_keys, lo, hi, t.m[r], t.l[r], t.o + r * t.v_cols, t.v_cols);
-    const auto direct = [&]<class Cache>() {
-        add_rows<Cache, R>(t, b.v_cache.row<std::byte>(cache_row), b.v_cache.stride, p.v_head_dim, lo, hi);
+    const auto direct = [&]<class Row>() {
+        add_rows<Row, R>(t, b.v_cache.row<std::byte>(cache_row), b.v_cache.stride, p.v_head_dim, lo, hi);
     };
-    if (p.v_head_dim % lanes == 0 && visit_cache(b.v_cache.type, direct)) return;
+    if (p.v_head_dim % lanes == 0 && visit_row(b.v_cache.type, direct)) return;
     decode_values(b, t, cache_row, hi);
-    add_rows<FloatCache<F32Rows>, R>(t, reinterpret_cast<const std::byte*>(t.values), t.v_cols * 4, t.v_cols,
+    add_rows<FloatRow<Type::f32>, R>(t, reinterpret_cast<const std::byte*>(t.values), t.v_cols * 4, t.v_cols,
                                      lo, hi);
 }
 
 // R = t.rows <= few_rows. Up to direct_rows heads of one token go to the cache few_rows at a time: it is
-// cheaper to convert a chunk twice than to leave it in memory.
+// cheaper to convert a chunk twice than to store what was converted.
 constexpr int64_t few_rows = stream_rows, direct_rows = 2 * few_rows;
 template <int R = few_rows>
 inline void attend_few(const AttentionBlock& b, const AttentionTile& t, int64_t cache_row, int64_t lo,

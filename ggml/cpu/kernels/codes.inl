@@ -88,10 +88,8 @@ struct CodeStream {
         return span_of(block) + P::codes_at + block % blocks * P::block_bytes;
     }
     // Asks for what is read prefetch_bytes after this block; behind a group's end that is the next group.
-    void prefetch(int64_t block) const {
-        const std::byte* ahead = codes_of(block) + prefetch_bytes;
-#pragma GCC unroll 8
-        for (int64_t i = 0; i < P::block_bytes; i += 64) __builtin_prefetch(ahead + i);
+    [[gnu::always_inline]] void prefetch(int64_t block) const {
+        prefetch_lines<P::block_bytes>(codes_of(block) + prefetch_bytes);
     }
     [[gnu::always_inline]] void begin(int64_t block) {
         const std::byte* span = span_of(block);

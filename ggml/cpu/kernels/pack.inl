@@ -30,7 +30,7 @@ inline void unpack_row(const std::byte* row, int64_t k, int64_t s, int r, Unpack
         if (at < k) {
             typename Fmt::Block b;
             const std::byte* from = row + at / Fmt::block_len * static_cast<int64_t>(sizeof b);
-            for (size_t p = 0; p < sizeof b; p += 64) __builtin_prefetch(from + p + file_ahead);
+            prefetch_lines<sizeof b>(from + file_ahead);
             std::memcpy(&b, from, sizeof b);
             if constexpr (P::has_min)
                 Fmt::unpack(b, q, scale, min);
@@ -138,7 +138,7 @@ inline void pack_real_rows(const std::byte* const* rows, int64_t k, std::byte* o
             if (n < step || !rows[r]) std::memset(copy[r], 0, sizeof copy[r]);
             if (rows[r]) {
                 const std::byte* from = rows[r] + at * (4 / parts);
-                __builtin_prefetch(from + file_ahead);
+                prefetch_lines<lanes * 4>(from + file_ahead);
                 std::memcpy(copy[r], from, static_cast<size_t>(n * (4 / parts)));
             }
             v[r] = load_i(copy[r]);

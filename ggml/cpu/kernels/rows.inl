@@ -3,32 +3,17 @@
 
 // n elements of any decodable type -> f32; equal to the type's codec bit by bit.
 inline void decode_row(const TypeInfo& type, const std::byte* src, float* dst, int64_t n) {
-    const int64_t whole = n / lanes * lanes;
-    if (type.type == Type::f32) {
-        std::memcpy(dst, src, static_cast<size_t>(n) * 4);
-    } else if (type.type == Type::f16 || type.type == Type::bf16) {
-        const uint16_t* h = reinterpret_cast<const uint16_t*>(src);
-        const bool f16 = type.type == Type::f16;
-        for (int64_t i = 0; i < whole; i += lanes) store(dst + i, f16 ? load_f16(h + i) : load_bf16(h + i));
-        if (whole < n) type.decode(src + 2 * whole, dst + whole, static_cast<size_t>(n - whole));
-    } else if (type.type == Type::q8_0) {
-        for (int64_t i = 0; i < n; i += 32, src += 34) {
-            const F d = set1(one_f16(src));
-            const int8_t* q = reinterpret_cast<const int8_t*>(src + 2);
-            for (int j = 0; j < 32; j += lanes) store(dst + i + j, d * load_i8(q + j));
+    int64_t i = 0;
+    visit_row(type.type, [&]<class Row>() {
+        constexpr int V = Row::block == 1 ? 1 : lanes >= 8 ? 32 / lanes : 4;
+        for (; i + V * lanes <= n; i += V * lanes) {
+            F x[V];
+            Row::template value<V>(src, i, x);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v) store(dst + i + v * lanes, x[v]);
         }
-    } else if (type.type == Type::q4_0) {
-        for (int64_t i = 0; i < n; i += 32, src += 18) {
-            const F d = set1(one_f16(src)), zero_code = set1(8);
-            for (int j = 0; j < 16; j += lanes) {
-                const I q = load_u8(src + 2 + j);
-                store(dst + i + j, d * (to_float(and_i(q, set1_i(15))) - zero_code));
-                store(dst + i + j + 16, d * (to_float(shift_right<4>(q)) - zero_code));
-            }
-        }
-    } else {
-        type.decode(src, dst, static_cast<size_t>(n));
-    }
+    });
+    if (i < n) type.decode(src + i / type.block_len * type.block_bytes, dst + i, static_cast<size_t>(n - i));
 }
 
 inline void encode_row(const TypeInfo& type, const float* src, std::byte* dst, int64_t n) {

@@ -1,24 +1,22 @@
-// What attention reads of a KV cache without decoding rows first: values along a row, keys down a tile.
-// Code times scale is exact in f32, so these are the numbers that decoding would give, to the last bit.
+// The types whose rows kernels read without a codec: numbers along a row, keys down the columns of a tile.
+// Code times scale is exact in f32, so these are the codec's numbers to the last bit.
 
-// The memory that is read so much later: where a head's keys or values end within a page of the cache the
-// next head's begin, which the processor does not foresee behind a page of memory.
+// The memory of a cache that is read so much later: where a head's keys or values end within a page the next
+// head's begin, which the processor does not foresee behind a page of memory.
 constexpr int64_t cache_ahead = 4096;
-// What asks for it is inlined by force: GCC 12 takes a function that does nothing else for one without
-// effect.
 
 // Each type: the numbers, bytes and parts of a block; V vectors of a row from number i on (a multiple of
 // `lanes`, and of 32 where that is less than V vectors); and a block of `lanes` keys, whose columns are
 // numbered from its first.
-template <class Rows>
-struct FloatCache {
-    static constexpr int64_t block = 1, bytes = Rows::bytes;
+template <Type type>
+struct FloatRow {
+    static constexpr int64_t block = 1, bytes = type == Type::f32 ? 4 : 2;
     static constexpr int parts = 1;
 
     static F numbers(const std::byte* p) {
-        if constexpr (std::is_same_v<Rows, F32Rows>) return load(reinterpret_cast<const float*>(p));
+        if constexpr (type == Type::f32) return load(reinterpret_cast<const float*>(p));
         const auto* h = reinterpret_cast<const uint16_t*>(p);
-        return std::is_same_v<Rows, F16Rows> ? load_f16(h) : load_bf16(h);
+        return type == Type::f16 ? load_f16(h) : load_bf16(h);
     }
     template <int V>
     static void value(const std::byte* row, int64_t i, F (&x)[V]) {
@@ -28,8 +26,10 @@ struct FloatCache {
     struct Keys {
         const std::byte* at;
         Keys(const std::byte* block_of_tile, int64_t key) : at(block_of_tile + key * bytes) {}
-        F column(int, int64_t) const { return numbers(at); }
-        [[gnu::always_inline]] void prefetch(int, int64_t) const { __builtin_prefetch(at + cache_ahead); }
+        F column(int, int64_t) const {
+            prefetch_lines<1>(at + cache_ahead);
+            return numbers(at);
+        }
     };
 };
 
@@ -52,7 +52,7 @@ struct Int4Codes {
 // 32 numbers that share a scale in f16, in front of their codes. Codes come in parts: number i of a block is
 // byte i % Codes::bytes of part i / Codes::bytes.
 template <class Codes>
-struct BlockCache {
+struct ScaledRow {
     static constexpr int64_t block = 32, bytes = 2 + Codes::bytes;
     static constexpr int parts = Codes::parts;
 
@@ -75,46 +75,45 @@ struct BlockCache {
         Keys(const std::byte* block_of_tile, int64_t key)
             : scale(load_f16(reinterpret_cast<const uint16_t*>(block_of_tile) + key)),
               at(block_of_tile + 2 * key_tile_rows + key) {}
-        F column(int part, int64_t i) const { return scale * Codes::load(at + i * key_tile_rows, part); }
-        [[gnu::always_inline]] void prefetch(int part, int64_t i) const {
-            if (part == 0) __builtin_prefetch(at + i * key_tile_rows + cache_ahead);
+        F column(int part, int64_t i) const {
+            const std::byte* codes = at + i * key_tile_rows;
+            if (part == 0) prefetch_lines<1>(codes + cache_ahead);
+            return scale * Codes::load(codes, part);
         }
     };
 };
 
-// Calls fn.operator()<Cache>() for the types above. False for the others.
+// Calls fn.operator()<Row>() for the types above, which are also those of fits_key_tiles(). False for the
+// others.
 template <class Fn>
-inline bool visit_cache(Type type, Fn fn) {
-    if (type == Type::f16) return fn.template operator()<FloatCache<F16Rows>>(), true;
-    if (type == Type::bf16) return fn.template operator()<FloatCache<BF16Rows>>(), true;
-    if (type == Type::f32) return fn.template operator()<FloatCache<F32Rows>>(), true;
-    if (type == Type::q8_0) return fn.template operator()<BlockCache<Int8Codes>>(), true;
-    if (type == Type::q4_0) return fn.template operator()<BlockCache<Int4Codes>>(), true;
+inline bool visit_row(Type type, Fn fn) {
+    if (type == Type::f16) return fn.template operator()<FloatRow<Type::f16>>(), true;
+    if (type == Type::bf16) return fn.template operator()<FloatRow<Type::bf16>>(), true;
+    if (type == Type::f32) return fn.template operator()<FloatRow<Type::f32>>(), true;
+    if (type == Type::q8_0) return fn.template operator()<ScaledRow<Int8Codes>>(), true;
+    if (type == Type::q4_0) return fn.template operator()<ScaledRow<Int4Codes>>(), true;
     return false;
 }
 
 // Calls fn(column, x) for every column of V vectors of keys from key j on, in order. `tiles` starts with key
 // 0 of a tile (ggml/program/key_tiles.h); head_dim is `d`.
-template <class Cache, int V, class Fn>
+template <class Row, int V, class Fn>
 [[gnu::always_inline]] inline void each_column(const std::byte* tiles, int64_t d, int64_t j, Fn fn) {
-    constexpr int64_t stretch = Cache::block / Cache::parts;
-    const int64_t tile_bytes = d / Cache::block * Cache::bytes * key_tile_rows;
-    for (int64_t b = 0; b < d; b += Cache::block, tiles += Cache::bytes * key_tile_rows) {
-        static_assert(V <= 2);
+    static_assert(V <= 2);
+    constexpr int64_t stretch = Row::block / Row::parts;
+    const int64_t tile_bytes = d / Row::block * Row::bytes * key_tile_rows;
+    for (int64_t b = 0; b < d; b += Row::block, tiles += Row::bytes * key_tile_rows) {
         const auto keys = [&](int v) {
             const int64_t key = j + v * lanes;
-            return typename Cache::Keys(tiles + key / key_tile_rows * tile_bytes, key % key_tile_rows);
+            return typename Row::Keys(tiles + key / key_tile_rows * tile_bytes, key % key_tile_rows);
         };
-        typename Cache::Keys of[2] = {keys(0), keys(V - 1)};
+        typename Row::Keys of[2] = {keys(0), keys(V - 1)};
 #pragma GCC unroll 2
-        for (int part = 0; part < Cache::parts; ++part)
+        for (int part = 0; part < Row::parts; ++part)
             for (int64_t i = 0; i < stretch; ++i) {
                 F x[V];
 #pragma GCC unroll 2
-                for (int v = 0; v < V; ++v) {
-                    x[v] = of[v].column(part, i);
-                    of[v].prefetch(part, i);
-                }
+                for (int v = 0; v < V; ++v) x[v] = of[v].column(part, i);
                 fn(b + part * stretch + i, x);
             }
     }
