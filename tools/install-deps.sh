@@ -12,7 +12,7 @@ declare -A why=(
 missing=()
 if command -v dpkg-query >/dev/null 2>&1; then
   for p in g++ cmake ninja-build nlohmann-json3-dev libpcre2-dev libcli11-dev doctest-dev libedit-dev; do
-    dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$p")
+    dpkg-query -W -f='${Status}\n' "$p" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$p")
   done
 fi
 # A compiler or CMake that did not come as a package serves as well.
