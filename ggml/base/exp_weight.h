@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 namespace nibble {
 
@@ -47,6 +48,14 @@ constexpr uint64_t exp_weight(double x) {
     uint64_t weight = 0;
     exp_weight(x, weight);
     return weight;
+}
+
+// A logit as a candidate may have it: finite or -inf; NaN becomes -inf.
+constexpr float clamped_logit(double logit) {
+    using Limits = std::numeric_limits<float>;
+    if (!(logit > -std::numeric_limits<double>::infinity())) return -Limits::infinity();
+    if (logit < Limits::lowest()) return Limits::lowest();
+    return logit > Limits::max() ? Limits::max() : static_cast<float>(logit);
 }
 
 // The weight of a logit at a temperature, as the sampler has it: distances from the best are divided and

@@ -42,6 +42,7 @@ void run_splice_heads(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_scale_by_position(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_copy_pages(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_shortlist(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_draw(const Exec&, const OpArgs&, std::span<std::byte>);
 
 void run_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t matmul_scratch(const Exec&, const OpArgs& shapes);

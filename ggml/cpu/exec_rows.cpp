@@ -1,5 +1,5 @@
 // Ops that work row by row: embed, norm, rope, glu, activate, add, take_rows, copy_pages,
-// splice_heads, scale_by_position, shortlist.
+// splice_heads, scale_by_position, shortlist, draw.
 // Also the table from op to function.
 #include <algorithm>
 #include <cmath>
@@ -46,6 +46,8 @@ OpFunction op_function(const OpDef& op) {
             return run_moe_sum;
         case Op::shortlist:
             return run_shortlist;
+        case Op::draw:
+            return run_draw;
         case Op::count_:
             break;
     }
@@ -68,12 +70,12 @@ size_t op_scratch_bytes(const Exec& exec, const OpDef& op, const OpArgs& shapes)
 }
 
 void run_embed(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
-    const Tensor &ids = a.in[0], &table = a.in[1], &out = a.out[0];
+    const Tensor &ids = a.in[0], &table = a.in[1], &drawn = a.in[2], &out = a.out[0];
     const float scale = a.params->as<EmbedParams>().scale;
     const TypeInfo& type = info(table.type);
     exec.rows(out.rows, out.cols, [&](int64_t first, int64_t last, int) {
         for (int64_t t = first; t < last; ++t) {
-            const int64_t id = *ids.row<int32_t>(t);
+            const int64_t id = embedded_row(*ids.row<int32_t>(t), drawn.row(0), drawn.rows);
             if (id < 0 || id >= table.rows) {
                 std::memset(out.row(t), 0, static_cast<size_t>(out.cols) * 4);
                 continue;
@@ -270,5 +272,7 @@ void run_shortlist(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
         shortlist_op.reference({in, {&out, 1}, a.params});
     });
 }
+
+void run_draw(const Exec&, const OpArgs& a, std::span<std::byte>) { draw_op.reference(a); }
 
 }  // namespace nibble::cpu

@@ -60,6 +60,8 @@ Implementation implementation(Op op) {
             return {cuda::run_moe_sum, nullptr};
         case Op::shortlist:
             return {cuda::run_shortlist, cuda::shortlist_scratch};
+        case Op::draw:
+            return {cuda::run_draw, nullptr};
         case Op::count_:
             break;
     }
@@ -278,6 +280,8 @@ bool CudaBackend::supports(const OpDef& op, const OpArgs& a) const {
             return cuda::moe_matmul_supported(a);
         case Op::shortlist:
             return cuda::shortlist_supported(a);
+        case Op::draw:
+            return cuda::draw_supported(a);
         default:
             return op.id < static_cast<uint16_t>(Op::count_) && implementation(op_of(op)).run;
     }

@@ -10,14 +10,18 @@ namespace {
 #include "ggml/cuda/matmul.inl"
 
 struct EmbedArgs {
-    View ids, table, out;
+    View ids, table, drawn, out;
     float scale;
     float level[16];
 };
 
+__device__ int64_t row_of(const EmbedArgs& a, int64_t t) {
+    return embedded_row(*a.ids.row<int32_t>(t), a.drawn.row(0), a.drawn.rows);
+}
+
 __global__ void embed_f32_kernel(EmbedArgs a) {
     wait_for_previous();
-    const int64_t id = *a.ids.row<int32_t>(block_x());
+    const int64_t id = row_of(a, block_x());
     const int c = block_y() * block_threads() + thread_index();
     if (c >= a.out.cols) return;
     a.out.row(block_x())[c] = id < 0 || id >= a.table.rows ? 0 : a.table.row(id)[c] * a.scale;
@@ -29,7 +33,7 @@ template <uint32_t code>
 __global__ void embed_tiles_kernel(EmbedArgs a) {
     wait_for_previous();
     constexpr TileFormat f = format_of(code);
-    const int64_t t = block_x(), id = *a.ids.row<int32_t>(t), tiles = TileFormat::tiles(a.out.cols);
+    const int64_t t = block_x(), id = row_of(a, t), tiles = TileFormat::tiles(a.out.cols);
     const int64_t tile = int64_t{block_y()} * (block_threads() / 32) + warp_index();
     if (tile >= tiles) return;
     const bool known = id >= 0 && id < a.table.rows;
@@ -52,8 +56,8 @@ __global__ void embed_tiles_kernel(EmbedArgs a) {
 }  // namespace
 
 void run_embed(const Exec& e, const OpArgs& a, std::span<std::byte>) {
-    const Tensor &ids = a.in[0], &table = a.in[1], &out = a.out[0];
-    EmbedArgs args{ids, table, out, a.params->as<EmbedParams>().scale, {}};
+    const Tensor &ids = a.in[0], &table = a.in[1], &drawn = a.in[2], &out = a.out[0];
+    EmbedArgs args{ids, table, drawn, out, a.params->as<EmbedParams>().scale, {}};
     const Dims dims{out.rows, static_cast<int32_t>(blocks_for(out.cols, 256)), 1, 256};
     if (table.layout == Layout::rows) return launch(embed_f32_kernel, dims, *e.stream, args);
     const TileTable levels = table_of(table.type);

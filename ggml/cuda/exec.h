@@ -59,6 +59,8 @@ void run_moe_sum(const Exec&, const OpArgs&, std::span<std::byte>);
 bool shortlist_supported(const OpArgs& shapes);
 void run_shortlist(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t shortlist_scratch(const Exec&, const OpArgs& shapes);
+bool draw_supported(const OpArgs& shapes);
+void run_draw(const Exec&, const OpArgs&, std::span<std::byte>);
 
 bool attention_supported(const AttentionParams& p, Type k_type, Type v_type);
 void run_attention(const Exec&, const OpArgs&, std::span<std::byte> scratch);

@@ -28,22 +28,30 @@ enum class Op : uint16_t {
     splice_heads,
     scale_by_position,
     shortlist,
+    draw,
     count_,
 };
 
 // The definitions, one per file; all_ops() is in the order of the enum.
 extern const OpDef embed_op, norm_op, matmul_op, rope_table_op, rope_store_op, attention_op, glu_op,
     activate_op, add_op, take_rows_op, copy_pages_op, moe_route_op, moe_matmul_op, moe_sum_op,
-    splice_heads_op, scale_by_position_op, shortlist_op;
+    splice_heads_op, scale_by_position_op, shortlist_op, draw_op;
 std::span<const OpDef* const> all_ops();
 
 // ---- embed: out[t] = table[ids[t]] * scale -------------------------------------------------------------
-// ids i32 [T x 1], table any decodable type [vocab x width] -> f32 [T x width].
+// ids i32 [T x 1], table any decodable type [vocab x width] -> f32 [T x width]. drawn f32 [n x 1] or absent:
+// an id of -1 - i stands for drawn[i].
 // An id outside the table gives a row of zeros (the engine refuses such ids earlier).
 struct EmbedParams {
     float scale = 1;
 };
-Ref embed(Builder& b, Ref ids, Ref table, EmbedParams p = {});
+Ref embed(Builder& b, Ref ids, Ref table, EmbedParams p = {}, Ref drawn = {});
+
+// The row of the table; `drawn` is null where it is absent.
+constexpr int64_t embedded_row(int32_t id, const float* drawn, int64_t drawn_rows) {
+    if (id >= 0 || !drawn || -1 - int64_t{id} >= drawn_rows) return id;
+    return static_cast<int64_t>(drawn[-1 - int64_t{id}]);
+}
 
 // ---- norm: RMS norm or layer norm, whole rows or groups of columns (per-head norms) ---------------------
 // For each group g of `group` columns (0: the whole row): y = (x - mean?) / sqrt(mean(x^2) + eps) * weight
@@ -268,5 +276,12 @@ constexpr uint64_t joined_weight(const float* from) {
     for (int i = 0; i < 3; ++i) weight |= static_cast<uint64_t>(from[i]) << (22 * i);
     return weight;
 }
+
+// ---- draw: a token for each row, from its shortlist
+// -------------------------------------------------------- list f32 and weighed i32 [rows x 3] of a shortlist
+// with as many columns that count as `weighed` says, how i32 [rows x draw_columns] (ggml/base/draw_row.h),
+// drawn f32 [at least rows x 1], a cache. drawn[r] becomes the column that a sampler chain draws from the
+// whole row, or -1 where its beginning does not tell, or nothing is to be drawn.
+void draw(Builder& b, Ref list, Ref weighed, Ref how, Ref drawn, ShortlistParams p);
 
 }  // namespace nibble

@@ -125,6 +125,16 @@ Result<std::optional<Token>> Chain::pick(const FirstTokens& first, Rng& rng, Tok
     return std::optional(token);
 }
 
+std::optional<DrawRow> Chain::draw_row(const Rng& rng, bool ahead) const {
+    DrawRow row;
+    row.random = rng.bits(RngLane::pick);
+    for (const Active& active : links_)
+        if (!active.sampler->describe(row, history_, ahead)) return {};
+    if (greedy_) row.steps.push_back({DrawKind::best, {}});
+    if (row.steps.size() > most_draw_steps) return {};
+    return row;
+}
+
 Result<std::vector<TokenProbability>> Chain::probabilities(std::span<float> logits, const Rng& rng, size_t n,
                                                            TokenFilter* filter) {
     if (filter) logits = NIBBLE_TRY(masked(logits, *filter));

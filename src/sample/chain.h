@@ -60,6 +60,10 @@ class Chain {
     // not.
     double weighed_at() const;
 
+    // How a device draws what pick() would, at the numbers of rng's step; nothing where the chain has links
+    // that no device has, or looks back too far. `ahead`: see Sampler::describe().
+    std::optional<DrawRow> draw_row(const Rng& rng, bool ahead) const;
+
     // The distribution that pick() would draw from: the n most likely tokens in order, summing to 1 if n
     // covers all candidates. At temperature 0 one token with probability 1.
     Result<std::vector<TokenProbability>> probabilities(std::span<float> logits, const Rng& rng, size_t n,

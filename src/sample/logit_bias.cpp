@@ -18,6 +18,12 @@ class Bias final : public Sampler {
         candidates.edit(by_token_, [](double logit, double bias) { return logit + bias; });
     }
 
+    bool describe(DrawRow& row, std::span<const Token>, bool) const override {
+        for (const auto& [token, bias] : by_token_)
+            row.steps.push_back({DrawKind::bias, {static_cast<double>(token), bias}});
+        return true;
+    }
+
     std::unique_ptr<Sampler> clone() const override { return std::make_unique<Bias>(*this); }
 
   private:

@@ -14,6 +14,11 @@ class MinP final : public Sampler {
     void apply(Candidates& candidates, const SampleStep&) override {
         candidates.keep_at_least(candidates.best() + log_p_);
     }
+    bool describe(DrawRow& row, std::span<const Token>, bool) const override {
+        row.steps.push_back({DrawKind::min_p, {log_p_}});
+        return true;
+    }
+
     std::unique_ptr<Sampler> clone() const override { return std::make_unique<MinP>(*this); }
 
   private:

@@ -1,5 +1,6 @@
 // Repetition, frequency and presence penalties over a window of the accepted tokens.
 // The counts follow the window, so a step costs the distinct tokens in it and nothing else.
+#include <algorithm>
 #include <unordered_map>
 
 #include "src/sample/chain_table.h"
@@ -31,6 +32,17 @@ class Penalties final : public Sampler {
     }
 
     void reset() override { counts_.clear(); }
+    bool describe(DrawRow& row, std::span<const Token> history, bool ahead) const override {
+        const size_t drawn = ahead ? 1 : 0;
+        const size_t window = last_n_ < 0 ? history.size() + drawn : static_cast<size_t>(last_n_);
+        const size_t known = std::min(window - drawn, history.size());
+        if (known + drawn > most_recent) return false;
+        row.steps.push_back({DrawKind::penalties, {repeat_, frequency_, presence_}});
+        row.recent.assign(history.end() - static_cast<std::ptrdiff_t>(known), history.end());
+        if (ahead) row.recent.push_back(drawn_before);
+        return true;
+    }
+
     std::unique_ptr<Sampler> clone() const override { return std::make_unique<Penalties>(*this); }
 
   private:

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "ggml/base/draw_row.h"
 #include "src/sample/candidates.h"
 #include "src/sample/rng.h"
 
@@ -24,6 +25,11 @@ class Sampler {
     // A token was added: history.back().
     virtual void accept(std::span<const Token> /*history*/) {}
     virtual void reset() {}  // forgets all accepted tokens
+    // Adds to `row` what a device needs to do as apply() does; false where only the processor can. `ahead`:
+    // the device has drawn a token that the history lacks.
+    virtual bool describe(DrawRow& /*row*/, std::span<const Token> /*history*/, bool /*ahead*/) const {
+        return false;
+    }
     virtual std::unique_ptr<Sampler> clone() const = 0;
 };
 

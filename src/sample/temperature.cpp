@@ -20,6 +20,11 @@ class Temperature final : public Sampler {
         candidates.scale(t);
     }
 
+    bool describe(DrawRow& row, std::span<const Token>, bool) const override {
+        row.steps.push_back({DrawKind::temperature, {temperature_}});
+        return range_ == 0 && temperature_ > 0;
+    }
+
     std::unique_ptr<Sampler> clone() const override { return std::make_unique<Temperature>(*this); }
 
   private:

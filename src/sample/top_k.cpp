@@ -10,6 +10,11 @@ class TopK final : public Sampler {
   public:
     explicit TopK(size_t k) : k_(k) {}
     void apply(Candidates& candidates, const SampleStep&) override { candidates.keep_top(k_); }
+    bool describe(DrawRow& row, std::span<const Token>, bool) const override {
+        row.steps.push_back({DrawKind::top_k, {static_cast<double>(k_)}});
+        return true;
+    }
+
     std::unique_ptr<Sampler> clone() const override { return std::make_unique<TopK>(*this); }
 
   private:

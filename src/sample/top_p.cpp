@@ -18,6 +18,11 @@ class TopP final : public Sampler {
         candidates.keep_through(candidates.reach(std::max<uint64_t>(1, enough)));
     }
 
+    bool describe(DrawRow& row, std::span<const Token>, bool) const override {
+        row.steps.push_back({DrawKind::top_p, {p_}});
+        return true;
+    }
+
     std::unique_ptr<Sampler> clone() const override { return std::make_unique<TopP>(*this); }
 
   private:

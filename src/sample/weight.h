@@ -18,13 +18,6 @@ inline uint64_t weight_of(double x) { return exp_weight(x); }
 // ln(weight / 2^44): of a sum of weights, the log of the normalizer relative to the best logit.
 inline double log_of_weight(uint64_t weight) { return std::log(static_cast<double>(weight) / weight_one); }
 
-// A logit as a candidate may have it: finite or -inf; NaN becomes -inf.
-inline float clamped_logit(double logit) {
-    using Limits = std::numeric_limits<float>;
-    if (!(logit > -std::numeric_limits<double>::infinity())) return -Limits::infinity();
-    return static_cast<float>(std::clamp<double>(logit, Limits::lowest(), Limits::max()));
-}
-
 // What a stored logit stands for: itself, or its distance from the best one over a temperature.
 struct LogitScale {
     double best = 0;
