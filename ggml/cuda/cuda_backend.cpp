@@ -127,7 +127,7 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaOptions& opti
             "use --device cpu"};
     cuda::Stream stream = NIBBLE_TRY(cuda::Stream::create(options.device, options.overlapped));
     cuda::Stream copies = NIBBLE_TRY(cuda::Stream::create(options.device));
-    cuda::SmallCopies small = NIBBLE_TRY(cuda::SmallCopies::create());
+    cuda::SmallCopies small = NIBBLE_TRY(cuda::SmallCopies::create(options.device));
     std::unique_ptr<CudaBackend> backend(
         new CudaBackend(options, card, std::move(stream), std::move(copies), std::move(small)));
     NIBBLE_TRY(backend->prepare_device());
@@ -266,6 +266,41 @@ Result<void> CudaBackend::download(std::span<std::byte> host_dst, const std::byt
     if (small_copies_.takes(host_dst.size())) return small_copies_.download(stream_, host_dst, device_src);
     stream_.to_host(host_dst, device_src);
     return stream_.synchronize();
+}
+
+namespace {
+
+class PinnedMailbox final : public Mailbox {
+  public:
+    PinnedMailbox(cuda::Stream& stream, std::shared_ptr<std::byte> memory, size_t bytes, cuda::Mark mark)
+        : stream_(stream), memory_(std::move(memory)), bytes_(bytes), mark_(std::move(mark)) {}
+    ~PinnedMailbox() override { (void)stream_.wait(mark_); }
+
+    Result<void> send(const std::byte* device_src) override {
+        NIBBLE_TRY(stream_.wait(mark_));  // two copies would meet in the same memory
+        stream_.to_host({memory_.get(), bytes_}, device_src);
+        stream_.put(mark_);
+        return {};
+    }
+    Result<std::span<const std::byte>> receive() override {
+        NIBBLE_TRY(stream_.wait(mark_));
+        return std::span<const std::byte>(memory_.get(), bytes_);
+    }
+
+  private:
+    cuda::Stream& stream_;
+    std::shared_ptr<std::byte> memory_;
+    size_t bytes_;
+    cuda::Mark mark_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Mailbox>> CudaBackend::mailbox(size_t bytes) {
+    auto memory = NIBBLE_TRY(cuda::allocate_pinned(bytes));
+    cuda::Mark mark = NIBBLE_TRY(cuda::Mark::create(options_.device));
+    return std::unique_ptr<Mailbox>(
+        std::make_unique<PinnedMailbox>(stream_, std::move(memory), bytes, std::move(mark)));
 }
 
 bool CudaBackend::supports(const OpDef& op, const OpArgs& a) const {

@@ -56,6 +56,7 @@ class CudaBackend final : public Backend {
     size_t packed_bytes(const Tensor& host, WeightUse use) const override;
     Result<void> upload(std::byte* device_dst, std::span<const std::byte> host_src) override;
     Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) override;
+    Result<std::unique_ptr<Mailbox>> mailbox(size_t bytes) override;
     bool supports(const OpDef& op, const OpArgs& shapes) const override;
     size_t scratch_bytes(const OpDef& op, const OpArgs& shapes) const override;
     // Waits for nothing: download() does. An observer sees copies of activations and vectors in host memory;

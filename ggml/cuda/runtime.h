@@ -38,6 +38,16 @@ Result<std::shared_ptr<std::byte>> allocate(int device, size_t bytes, std::strin
 // Page-locked host memory, which copies to the device read without a detour.
 Result<std::shared_ptr<std::byte>> allocate_pinned(size_t bytes);
 
+// A point in the work of a stream, which can be waited for alone.
+class Mark {
+  public:
+    static Result<Mark> create(int device);
+
+  private:
+    friend class Stream;
+    std::shared_ptr<void> state_;
+};
+
 // Work in order on one device. Not thread-safe.
 class Stream {
   public:
@@ -54,6 +64,10 @@ class Stream {
     void fill(std::byte* dst, uint8_t value, size_t bytes);
     // Waits, and returns the first error since the last call.
     Result<void> synchronize();
+    // Puts the mark behind the work so far; and waits for that work, as synchronize() does for all. A mark
+    // that was never put is waited for at once.
+    void put(Mark& mark);
+    Result<void> wait(const Mark& mark);
 
     // Between the two, work is recorded instead of done.
     void begin_capture();
@@ -79,9 +93,11 @@ class Stream {
     bool overlaps_ = false;
     std::string_view place_;
     std::string error_;
+    Result<void> outcome();
     struct Recording;
     std::shared_ptr<Recording> recording_;  // of the emulation
     friend class Graph;
+    friend class Mark;
 };
 
 // Recorded work, replayed with one call.

@@ -166,12 +166,40 @@ void Stream::fill(std::byte* dst, uint8_t value, size_t bytes) {
         failed(cudaGetErrorString(e));
 }
 
-Result<void> Stream::synchronize() {
-    if (const cudaError_t e = cudaStreamSynchronize(native(handle_)); e != cudaSuccess)
-        failed(cudaGetErrorString(e));
+Result<void> Stream::outcome() {
     if (error_.empty()) return {};
     (void)cudaGetLastError();
     return Error{ErrorCode::internal, cat("cuda:", device_), std::exchange(error_, {}), ""};
+}
+
+Result<void> Stream::synchronize() {
+    if (const cudaError_t e = cudaStreamSynchronize(native(handle_)); e != cudaSuccess)
+        failed(cudaGetErrorString(e));
+    return outcome();
+}
+
+Result<Mark> Mark::create(int device) {
+    cudaEvent_t event = nullptr;
+    cudaError_t e = cudaSetDevice(device);
+    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (e != cudaSuccess) return error_of(device, e);
+    Mark mark;
+    mark.state_ =
+        std::shared_ptr<void>(event, [](void* p) { (void)cudaEventDestroy(static_cast<cudaEvent_t>(p)); });
+    return Result<Mark>(std::move(mark));
+}
+
+void Stream::put(Mark& mark) {
+    if (const cudaError_t e = cudaEventRecord(static_cast<cudaEvent_t>(mark.state_.get()), native(handle_));
+        e != cudaSuccess)
+        failed(cudaGetErrorString(e));
+}
+
+Result<void> Stream::wait(const Mark& mark) {
+    if (const cudaError_t e = cudaEventSynchronize(static_cast<cudaEvent_t>(mark.state_.get()));
+        e != cudaSuccess)
+        failed(cudaGetErrorString(e));
+    return outcome();
 }
 
 // A thread that did not create the stream may have another device, or none yet; a launch there would fail.

@@ -1,5 +1,5 @@
-// SmallCopies: the page-locked memory is filled from its beginning after every wait.
-// A step waits once, for its results, so its inputs hardly ever fill it.
+// SmallCopies: one half of the page-locked memory is filled while copies through the other are under way.
+// They have hardly ever to be waited for: a step's inputs take a small part of a half.
 #include "ggml/cuda/small_copies.h"
 
 #include <cstring>
@@ -8,18 +8,20 @@
 
 namespace nibble::cuda {
 
-Result<SmallCopies> SmallCopies::create() {
-    SmallCopies copies;
-    copies.memory_ = NIBBLE_TRY(allocate_pinned(capacity));
+Result<SmallCopies> SmallCopies::create(int device) {
+    SmallCopies copies(NIBBLE_TRY(Mark::create(device)), NIBBLE_TRY(Mark::create(device)));
+    copies.memory_ = NIBBLE_TRY(allocate_pinned(2 * half_bytes));
     return Result<SmallCopies>(std::move(copies));
 }
 
 Result<std::byte*> SmallCopies::room(Stream& stream, size_t bytes) {
-    if (used_ + bytes > capacity) {
-        NIBBLE_TRY(stream.synchronize());
+    if (used_ + bytes > half_bytes) {
+        stream.put(left_[half_]);
+        half_ ^= 1;
+        NIBBLE_TRY(stream.wait(left_[half_]));
         used_ = 0;
     }
-    std::byte* const at = memory_.get() + used_;
+    std::byte* const at = memory_.get() + static_cast<size_t>(half_) * half_bytes + used_;
     used_ += round_up(bytes, size_t{256});
     return at;
 }
@@ -35,9 +37,8 @@ Result<void> SmallCopies::upload(Stream& stream, std::byte* dst, std::span<const
 Result<void> SmallCopies::download(Stream& stream, std::span<std::byte> dst, const std::byte* src) {
     std::byte* const at = NIBBLE_TRY(room(stream, dst.size()));
     stream.to_host({at, dst.size()}, src);
-    const Result<void> done = stream.synchronize();
+    NIBBLE_TRY(stream.synchronize());
     used_ = 0;
-    NIBBLE_TRY(done);
     if (!dst.empty()) std::memcpy(dst.data(), at, dst.size());
     return {};
 }

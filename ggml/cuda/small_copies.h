@@ -12,19 +12,22 @@ namespace nibble::cuda {
 
 class SmallCopies {
   public:
-    static Result<SmallCopies> create();
+    static Result<SmallCopies> create(int device);
 
-    static bool takes(size_t bytes) { return bytes <= capacity / 2; }
+    static bool takes(size_t bytes) { return bytes <= half_bytes; }
     // In the order of the stream; `src` may change when this returns.
     Result<void> upload(Stream& stream, std::byte* dst, std::span<const std::byte> src);
     // Waits for everything before it, and returns the first error since the last wait.
     Result<void> download(Stream& stream, std::span<std::byte> dst, const std::byte* src);
 
   private:
-    static constexpr size_t capacity = size_t{4} << 20;
+    static constexpr size_t half_bytes = size_t{2} << 20;
+    SmallCopies(Mark first, Mark second) : left_{std::move(first), std::move(second)} {}
     Result<std::byte*> room(Stream& stream, size_t bytes);
-    std::shared_ptr<std::byte> memory_;
-    size_t used_ = 0;  // by copies that may still be under way
+    std::shared_ptr<std::byte> memory_;  // two halves, filled in turn
+    Mark left_[2];                       // put where copies began to go through the other half
+    int half_ = 0;
+    size_t used_ = 0;  // of it, by copies that may still be under way
 };
 
 }  // namespace nibble::cuda

@@ -61,6 +61,18 @@ class Observer {
     virtual void after(const BoundInstr&) {}
 };
 
+// Host memory in which copies from a device arrive without holding up what is run later.
+class Mailbox {
+  public:
+    virtual ~Mailbox() = default;  // waits for what is under way
+    // Copies what earlier runs leave there, though later ones may change it. One letter at a time: the last
+    // one counts.
+    virtual Result<void> send(const std::byte* device_src) = 0;
+    // Waits for that and for nothing that came later; reports what went wrong before. Valid until the next
+    // send().
+    virtual Result<std::span<const std::byte>> receive() = 0;
+};
+
 class Backend {
   public:
     virtual ~Backend() = default;
@@ -81,6 +93,9 @@ class Backend {
     virtual Result<void> upload(std::byte* device_dst, std::span<const std::byte> host_src) = 0;
     // Waits for what ran before, and reports what went wrong there.
     virtual Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) = 0;
+    // For letters of so many bytes; null where run() does its work before it returns. The backend must
+    // outlive it.
+    virtual Result<std::unique_ptr<Mailbox>> mailbox(size_t /*bytes*/) { return std::unique_ptr<Mailbox>(); }
 
     // Whether there is a kernel for this instruction; if not, compile() records its expansion instead.
     // Operands carry types and the largest row counts; data pointers are only set for weights and caches.

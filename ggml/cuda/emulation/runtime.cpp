@@ -4,7 +4,9 @@
 // must still be what it was.
 #include "ggml/cuda/runtime.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "ggml/base/cat.h"
@@ -19,7 +21,14 @@ struct Stream::Recording {
     };
     bool active = false;
     std::vector<std::function<void()>> work;
-    std::vector<Copy> sent, fetched;  // since the last wait
+    std::vector<Copy> sent, fetched;  // that were not waited for yet
+
+    struct Count {
+        size_t sent = 0, fetched = 0;
+    };
+    Count waited;  // for so many, ever
+    Count begun() const { return {waited.sent + sent.size(), waited.fetched + fetched.size()}; }
+    void wait(Count until);
 };
 
 // Two: a small one of generation 9.0, and one that has the least shared memory, as 7.5.
@@ -110,15 +119,46 @@ void Stream::emulate(const Dims& dims, std::function<void()> kernel) {
     perform(*recording_, [dims, kept, overlaps = overlaps_] { emulation::run_grid(dims, kept, overlaps); });
 }
 
-Result<void> Stream::synchronize() {
-    emulation::wait_for_launches();
-    for (const Recording::Copy& c : std::exchange(recording_->sent, {}))
+// Copies up to these counts are done.
+void Stream::Recording::wait(Count until) {
+    const auto take = [](std::vector<Copy>& copies, size_t& counted, size_t n) {
+        n -= std::min(n, counted);
+        counted += n;
+        const auto last = copies.begin() + static_cast<std::ptrdiff_t>(n);
+        std::vector<Copy> taken(std::move_iterator(copies.begin()), std::move_iterator(last));
+        copies.erase(copies.begin(), last);
+        return taken;
+    };
+    for (const Copy& c : take(sent, waited.sent, until.sent))
         if (std::memcmp(c.host, c.bytes.data(), c.bytes.size()) != 0)
             emulation::fail("host memory was changed before its copy was waited for");
-    for (const Recording::Copy& c : std::exchange(recording_->fetched, {}))
+    for (const Copy& c : take(fetched, waited.fetched, until.fetched))
         std::memcpy(c.host, c.bytes.data(), c.bytes.size());
+}
+
+Result<void> Stream::outcome() {
     if (error_.empty()) return {};
     return Error{ErrorCode::internal, cat("cuda:", device_), std::exchange(error_, {}), ""};
+}
+
+Result<void> Stream::synchronize() {
+    emulation::wait_for_launches();
+    recording_->wait(recording_->begun());
+    return outcome();
+}
+
+// A mark knows how many copies are in front of it.
+Result<Mark> Mark::create(int) {
+    Mark mark;
+    mark.state_ = std::make_shared<Stream::Recording::Count>();
+    return Result<Mark>(std::move(mark));
+}
+
+void Stream::put(Mark& mark) { *static_cast<Recording::Count*>(mark.state_.get()) = recording_->begun(); }
+
+Result<void> Stream::wait(const Mark& mark) {
+    recording_->wait(*static_cast<const Recording::Count*>(mark.state_.get()));
+    return outcome();
 }
 
 void Stream::begin_capture() { recording_->active = true; }

@@ -29,6 +29,11 @@ struct Stream {
     Works recorded;
 };
 
+struct Event {
+    Stream* stream = nullptr;  // that it was recorded in last
+    int recorded = 0, reached = 0;
+};
+
 int setting(const char* name, int otherwise) {
     const char* const text = std::getenv(name);
     return text ? std::atoi(text) : otherwise;
@@ -69,16 +74,18 @@ struct Runtime {
             s.waiting.push_back(std::move(work));
         return broken;
     }
-    cudaError_t finish(Stream& s) {
-        while (!s.waiting.empty() && broken == cudaSuccess) {
-            const Work work = std::move(s.waiting.front());
-            s.waiting.pop_front();
-            try {
-                work();
-            } catch (const Fault& f) {
-                broken = fail(cudaErrorIllegalAddress, f.what());
-            }
+    cudaError_t advance(Stream& s) {
+        const Work work = std::move(s.waiting.front());
+        s.waiting.pop_front();
+        try {
+            work();
+        } catch (const Fault& f) {
+            broken = fail(cudaErrorIllegalAddress, f.what());
         }
+        return broken;
+    }
+    cudaError_t finish(Stream& s) {
+        while (!s.waiting.empty() && broken == cudaSuccess) (void)advance(s);
         return broken;
     }
     void finish_all() {
@@ -93,6 +100,7 @@ Runtime& rt() {
 }
 
 Stream& stream(cudaStream_t s) { return *reinterpret_cast<Stream*>(s); }
+Event& event(cudaEvent_t e) { return *reinterpret_cast<Event*>(e); }
 
 bool on_card(const void* p, size_t bytes) {
     try {
@@ -218,6 +226,28 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
     if (const cudaError_t e = rt().not_while_capturing("cudaStreamSynchronize")) return e;
     return rt().finish(stream(s));
+}
+// An event is reached when the stream comes to it; waiting for it leaves what comes later undone.
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) {
+    if (const cudaError_t failed = rt().not_while_capturing("cudaEventCreate")) return failed;
+    *e = reinterpret_cast<cudaEvent_t>(new Event);
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+    rt().finish_all();
+    delete &event(e);
+    return rt().broken;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    if (const cudaError_t failed = rt().not_while_capturing("cudaEventRecord")) return failed;
+    event(e) = {&stream(s), event(e).recorded + 1, event(e).reached};
+    return rt().add(stream(s), [to = &event(e), n = event(e).recorded] { to->reached = n; });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    if (const cudaError_t failed = rt().not_while_capturing("cudaEventSynchronize")) return failed;
+    while (event(e).reached < event(e).recorded && rt().broken == cudaSuccess)
+        (void)rt().advance(*event(e).stream);
+    return rt().broken;
 }
 // Page-locked memory is read and written when the stream comes to it; other memory at once.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s) {
