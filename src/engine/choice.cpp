@@ -38,6 +38,7 @@ std::unique_ptr<Sequence> Engine::State::fork(const Sequence& s) const {
                                                        s.stop,
                                                        s.matcher,
                                                        s.cancelled,
+                                                       s.drawn_here,
                                                        s.choice,
                                                        s.answer});
     for (const BlockTable& table : s.tables) twin->tables.push_back(table.fork());

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "src/engine/nan_check.h"
-#include "src/engine/scheduler.h"
 #include "src/engine/state.h"
 #include "src/model/vocab_file.h"
 
@@ -62,7 +60,7 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
                          runner.spec().n_vocab, " rows"),
                      "they do not belong together"};
     auto state = std::unique_ptr<State>(
-        new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, 1, {}});
+        new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, 1, {}, {}});
     NIBBLE_TRY(state->make_groups());
     return Engine(std::move(state));
 }
@@ -129,8 +127,7 @@ Result<RequestId> Engine::submit(Request request) {
                                                     Rng(0),
                                                     Detokenizer(state_->tokenizer),
                                                     StopMatcher({}),
-                                                    {},
-                                                    false});
+                                                    {}});
     s->tokens = s->request->prompt;
     s->rng = Rng(s->request->sampling.seed.value_or(0), s->request->stream);
     s->stop = StopMatcher(s->request->stop);
@@ -154,45 +151,6 @@ void Engine::cancel(RequestId request) {
         if (s->id == request) s->cancelled = true;
 }
 
-// Pages for the next rows. A copy of an adopted page needs one page more than the sequence: where there is
-// none, the tokens of that page are computed again.
-Result<void> Engine::State::reserve(Batch& batch, Sequence& s, int32_t count) {
-    for (size_t g = 0; g < groups.size(); ++g) {
-        const auto copy = s.tables[g].reserve(count);
-        if (copy) {
-            if (*copy) batch.copies.push_back({static_cast<int32_t>(g), (*copy)->from, (*copy)->to});
-            continue;
-        }
-        const int32_t over = s.n_computed % runner.config().page_size;
-        if (s.decoding() || over == 0) return copy.error();
-        s.n_computed -= over;
-        for (BlockTable& table : s.tables) NIBBLE_TRY(table.truncate(s.n_computed));
-        return reserve(batch, s, count);
-    }
-    return {};
-}
-
-Result<void> Engine::State::add_rows(Batch& batch, Sequence& s, int32_t count) {
-    NIBBLE_TRY(reserve(batch, s, count));
-    const auto first = static_cast<int32_t>(batch.tokens.size());
-    for (size_t g = 0; g < groups.size(); ++g) {
-        BlockTable& table = s.tables[g];
-        table.advance(count);
-        for (int32_t i = 0; i < count; ++i) batch.slots[g].push_back(table.slot(s.n_computed + i));
-        batch.pages[g].push_back(table.pages());
-    }
-    for (int32_t i = 0; i < count; ++i) {
-        batch.tokens.push_back(s.tokens[static_cast<size_t>(s.n_computed + i)]);
-        batch.positions.push_back(s.n_computed + i);
-    }
-    batch.sequences.push_back({first, count});
-    if (count == s.pending()) {
-        batch.out_rows.push_back(first + count - 1);
-        batch.weighed.push_back({s.chain.weighed_at(), static_cast<int32_t>(tokenizer.n_vocab())});
-    }
-    return {};
-}
-
 void Engine::State::report_cancelled(StepReport& report) {
     std::vector<std::pair<RequestId, std::shared_ptr<Choice>>> choices;
     std::erase_if(sequences, [&](const auto& s) {
@@ -203,6 +161,7 @@ void Engine::State::report_cancelled(StepReport& report) {
             return true;
         }
         report.events.push_back({s->id, -1, s->stop.flush(), Finish::cancelled});
+        forget(*s);
         remember(*s);
         return true;
     });
@@ -214,87 +173,11 @@ void Engine::State::report_ended(StepReport& report) {
         if (event.finish == Finish::none) continue;
         std::erase_if(sequences, [&](const auto& s) {
             if (s->id != event.request) return false;
+            forget(*s);
             remember(*s);
             return true;
         });
     }
-}
-
-// The first sequences run, the others wait: the cache holds max_sequences of full length, so that a running
-// sequence never lacks a page. A request with several answers counts in full from the beginning.
-size_t Engine::State::n_running() const {
-    int32_t free = runner.config().max_sequences;
-    size_t n = 0;
-    for (; n < sequences.size(); ++n) {
-        const Sequence& s = *sequences[n];
-        const bool counted = n > 0 && s.choice && s.choice == sequences[n - 1]->choice;
-        const int32_t needed = counted ? 0 : s.choice ? s.choice->decoding.width : 1;
-        if (needed > free) break;
-        free -= needed;
-    }
-    return n;
-}
-
-Result<StepReport> Engine::step() {
-    State& e = *state_;
-    StepReport report;
-    e.report_cancelled(report);
-    if (e.sequences.empty()) {
-        report.idle = report.events.empty();
-        return report;
-    }
-    const RunnerConfig& config = e.runner.config();
-    const size_t n_running = e.n_running();
-    std::vector<Work> work;
-    for (size_t i = 0; i < n_running; ++i) {
-        Sequence& s = *e.sequences[i];
-        if (s.n_computed == 0) e.adopt_prefix(s);
-        work.push_back({s.pending(), s.decoding()});
-    }
-    const std::vector<int32_t> rows = schedule(work, {config.batch_tokens, config.max_sequences});
-    Batch batch;
-    batch.slots.resize(e.groups.size());
-    batch.pages.resize(e.groups.size());
-    for (size_t i = 0; i < n_running; ++i)
-        if (rows[i]) NIBBLE_TRY(e.add_rows(batch, *e.sequences[i], rows[i]));
-
-    NanCheck nan_check;
-    NIBBLE_TRY(e.runner.step(batch, e.config.check_nan ? &nan_check : nullptr));
-    if (!nan_check.finding().empty())
-        return Error{ErrorCode::internal, "--check-nan", nan_check.finding(),
-                     "the weights or a kernel are broken"};
-
-    size_t out = 0;
-    std::vector<State::Row> choices;
-    for (size_t i = 0; i < n_running; ++i) {
-        Sequence& s = *e.sequences[i];
-        if (!rows[i]) continue;
-        (s.decoding() ? report.decode_tokens : report.prefill_tokens) += rows[i];
-        s.n_computed += rows[i];
-        for (size_t g = 0; g < e.groups.size(); ++g)
-            if (e.groups[g].window) s.tables[g].drop_before(s.n_computed - e.groups[g].window + 1);
-        if (s.pending()) continue;
-        if (!s.decoding())
-            e.remember(std::span(s.tokens).first(static_cast<size_t>(s.n_computed)), s.tables, false);
-        if (s.request->max_tokens == 0) {  // the prompt alone was wanted
-            report.events.push_back({s.id, -1, "", Finish::length});
-            ++out;
-            continue;
-        }
-        const size_t row = out++;
-        if (s.choice)
-            choices.push_back({&s, NIBBLE_TRY(e.logits_of(row))});
-        else
-            report.events.push_back(NIBBLE_TRY(e.sample(s, row)));
-    }
-    e.report_ended(report);
-    for (size_t i = 0; i < choices.size();) {  // those of one request stand together
-        size_t n = 1;
-        while (i + n < choices.size() && choices[i + n].sequence->choice == choices[i].sequence->choice) ++n;
-        NIBBLE_TRY(e.choose(std::span(choices).subspan(i, n), report));
-        i += n;
-    }
-    return report;
 }
 
 }  // namespace nibble

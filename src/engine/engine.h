@@ -1,5 +1,6 @@
 // Engine: requests in, tokens and text out. A batch is its only unit of work; one sequence is a batch of one.
-// submit() any number of requests, then step() until idle(); nothing runs between the calls.
+// submit() any number of requests, then step() until idle(). Between the calls nothing runs, but for a device
+// that draws tokens by itself: there the next step may be on its way.
 #pragma once
 
 #include <memory>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "ggml/base/checked.h"
 
@@ -134,6 +135,9 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
 
 Result<Program> ModelRunner::record_dry(const Placement& placement, std::span<Backend* const> backends) {
     config_.placement = placement;
+    const bool draws = placement.first == placement.last &&
+                       !backends[static_cast<size_t>(placement.last)]->device().host_memory;
+    kv_.drawn = {nullptr, draws ? limits_.outputs : 0, 1, sizeof(float)};
     weights_ = std::make_unique<WeightStore>(model_->tensors, placement, backends);
     return record_forward(spec(), *weights_, kv_, limits_, placement, backends);
 }
@@ -216,6 +220,17 @@ Result<void> ModelRunner::allocate_cache(std::span<Backend* const> backends) {
     return {};
 }
 
+Result<void> ModelRunner::allocate_drawn() {
+    if (kv_.drawn.rows == 0) return {};
+    Backend& backend = *backends_[static_cast<size_t>(config_.placement.last)];
+    const auto bytes = static_cast<size_t>(kv_.drawn.rows * kv_.drawn.stride);
+    cache_memory_.push_back(NIBBLE_TRY(backend.allocate(bytes, "drawn tokens")));
+    kv_.drawn.data = cache_memory_.back().data.get();
+    NIBBLE_TRY(backend.upload(kv_.drawn.data, std::vector<std::byte>(bytes)));
+    for (auto& mailbox : mailboxes_) mailbox = NIBBLE_TRY(backend.mailbox(bytes));
+    return {};
+}
+
 Result<void> ModelRunner::make_copy_runners(std::span<Backend* const> backends) {
     const auto layers = kv_layers(spec());
     for (int32_t g = 0; g < static_cast<int32_t>(spec().kv_groups.size()); ++g) {
@@ -243,6 +258,7 @@ Result<ModelRunner> ModelRunner::load(TensorFile file, RunnerConfig config,
     NIBBLE_TRY(r.weights_->place(r.model_->file.disposable()));
     r.pack_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     NIBBLE_TRY(r.allocate_cache(backends));
+    NIBBLE_TRY(r.allocate_drawn());
     Program p =
         NIBBLE_TRY(record_forward(r.spec(), *r.weights_, r.kv_, r.limits_, r.config_.placement, backends));
     r.runner_ = std::make_unique<Runner>(NIBBLE_TRY(Runner::create(std::move(p), backends)));
@@ -260,9 +276,11 @@ Result<void> ModelRunner::check(const Batch& b) const {
         ok = b.slots[g].size() == rows && b.pages[g].size() == b.sequences.size();
         for (const auto& pages : b.pages[g]) ok = ok && pages.size() <= static_cast<size_t>(kv_.max_pages);
     }
+    ok = ok && (b.draws.empty() || b.draws.size() == b.out_rows.size());
     if (!ok) return Error{ErrorCode::internal, "batch", "its parts do not fit together", ""};
+    const auto drawn = static_cast<int64_t>(launches_ > 0 ? rows_drawn_[(launches_ - 1) % 2] : 0);
     for (const int32_t t : b.tokens)
-        if (t < 0 || t >= spec().n_vocab)
+        if (t >= spec().n_vocab || -1 - int64_t{t} >= drawn)
             return Error{ErrorCode::invalid_argument, "prompt",
                          cat("token ", t, " is outside the model's vocabulary of ", spec().n_vocab),
                          "the tokenizer does not belong to this model"};
@@ -293,6 +311,12 @@ void ModelRunner::fill_inputs(const Batch& batch) {
             std::ranges::copy(weighed_row(how.temperature, how.n_tokens), weighed.subspan(3 * r).begin());
         }
     }
+    if (draws()) {
+        auto to = runner_->input(io::draws).begin();
+        for (size_t r = 0; r < batch.out_rows.size(); ++r)
+            to =
+                std::ranges::copy(r < batch.draws.size() ? encoded(batch.draws[r]) : draws_nothing(), to).out;
+    }
     const auto seq_rows = runner_->input(io::seq_rows);
     for (size_t s = 0; s < batch.sequences.size(); ++s) {
         seq_rows[2 * s] = batch.sequences[s].first;
@@ -311,20 +335,44 @@ void ModelRunner::fill_inputs(const Batch& batch) {
     }
 }
 
-Result<void> ModelRunner::step(const Batch& batch, Observer* observer) {
+Result<void> ModelRunner::start(const Batch& batch, Observer* observer) {
     NIBBLE_TRY(check(batch));
     NIBBLE_TRY(copy_pages(batch));
     fill_inputs(batch);
     logits_ = {};
+    first_tokens_.clear();
     const StepShape shape{static_cast<int64_t>(batch.tokens.size()),
                           static_cast<int64_t>(batch.out_rows.size()),
                           static_cast<int64_t>(batch.sequences.size())};
-    NIBBLE_TRY(runner_->run(shape, observer));
+    return runner_->run(shape, observer);
+}
+
+Result<void> ModelRunner::step(const Batch& batch, Observer* observer) {
+    NIBBLE_TRY(start(batch, observer));
     return fetch_first_tokens(batch);
 }
 
+Result<void> ModelRunner::launch(const Batch& batch) {
+    if (!draws() || batch.draws.size() != batch.out_rows.size())
+        return Error{ErrorCode::internal, "launch", "the device draws no tokens", ""};
+    NIBBLE_TRY(start(batch, nullptr));
+    rows_drawn_[launches_ % 2] = batch.out_rows.size();
+    return mailboxes_[launches_++ % 2]->send(kv_.drawn.data);
+}
+
+Result<std::vector<Token>> ModelRunner::drawn(int launches_ago) {
+    const size_t launch = (launches_ - 1 - static_cast<size_t>(launches_ago)) % 2;
+    const std::span<const std::byte> letter = NIBBLE_TRY(mailboxes_[launch]->receive());
+    std::vector<Token> tokens;
+    for (size_t r = 0; r < rows_drawn_[launch]; ++r) {
+        float token;
+        std::memcpy(&token, letter.data() + r * sizeof token, sizeof token);
+        tokens.push_back(static_cast<Token>(token));
+    }
+    return tokens;
+}
+
 Result<void> ModelRunner::fetch_first_tokens(const Batch& batch) {
-    first_tokens_.clear();
     const size_t rows = batch.out_rows.size();
     if (rows == 0 || !runner_->has_output(io::shortlist)) return {};
     const std::span<float> lists = NIBBLE_TRY(runner_->output(io::shortlist));

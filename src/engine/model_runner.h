@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "ggml/base/draw_row.h"
 #include "src/model/forward.h"
 #include "src/sample/candidates.h"
 
@@ -39,10 +40,13 @@ struct Batch {
     struct Copy {
         int32_t group = 0, from = 0, to = 0;  // pages
     };
-    std::vector<int32_t> tokens, positions;  // one per row; positions consecutive within a sequence
-    std::vector<Rows> sequences;             // consecutive row ranges
-    std::vector<int32_t> out_rows;           // rows whose logits are wanted
-    std::vector<Weighing> weighed;           // by output row: what their first tokens come with; may be empty
+    // One per row; positions consecutive within a sequence. A token of -1 - i is the one that the device drew
+    // for output row i of the last launch.
+    std::vector<int32_t> tokens, positions;
+    std::vector<Rows> sequences;    // consecutive row ranges
+    std::vector<int32_t> out_rows;  // rows whose logits are wanted
+    std::vector<Weighing> weighed;  // by output row: what their first tokens come with; may be empty
+    std::vector<DrawRow> draws;     // by output row: how the device draws its token; empty: it does not
     std::vector<std::vector<int32_t>> slots;                   // [kv group][row]
     std::vector<std::vector<std::span<const int32_t>>> pages;  // [kv group][sequence]: its page table
     std::vector<Copy> copies;  // copy-on-write, in order, before anything is written
@@ -85,6 +89,14 @@ class ModelRunner {
     FirstTokens first_tokens(size_t row) const;
     bool lists_first_tokens() const { return runner_->has_output(io::shortlist); }
 
+    // Whether the device draws tokens by itself, so that the next step can begin before they are known here.
+    bool draws() const { return mailboxes_[0] != nullptr; }
+    // Starts a step with draws and waits for nothing. drawn() waits for the tokens: of the last launch, or of
+    // the one before. By output row; -1 where the device cannot tell: the step is to be repeated without it.
+    Result<void> launch(const Batch& batch);
+    Result<std::vector<Token>> drawn(int launches_ago);
+    size_t launches() const { return launches_; }
+
     const ModelSpec& spec() const { return model_->spec; }
     const OpenedModel& model() const { return *model_; }
     const RunnerConfig& config() const { return config_; }  // with the defaults filled in
@@ -116,6 +128,8 @@ class ModelRunner {
     Result<void> make_copy_runners(std::span<Backend* const> backends);
     Result<void> check(const Batch& batch) const;
     void fill_inputs(const Batch& batch);
+    Result<void> start(const Batch& batch, Observer* observer);
+    Result<void> allocate_drawn();
     Result<void> fetch_first_tokens(const Batch& batch);
     Result<void> copy_pages(const Batch& batch);
     struct PagePart {
@@ -143,7 +157,10 @@ class ModelRunner {
         std::vector<Candidate> tokens;
         TotalWeight total;
     };
-    std::vector<RowList> first_tokens_;  // by output row
+    std::vector<RowList> first_tokens_;      // by output row
+    std::unique_ptr<Mailbox> mailboxes_[2];  // of the launches in turn; null: the device does not draw
+    size_t launches_ = 0;
+    size_t rows_drawn_[2] = {};
 };
 
 }  // namespace nibble

@@ -116,6 +116,7 @@ Event Engine::State::append(Sequence& s, Token token) const {
     Event e;
     e.request = s.id;
     e.token = token;
+    s.drawn_here = std::max(0, s.drawn_here - 1);
     s.chain.accept(token);
     s.tokens.push_back(token);
     ++s.n_generated;

@@ -1,5 +1,6 @@
 // The state of one request: tokens, cache tables, sampler, text. Internal to the engine.
-// Cache positions [0, n_computed) are stored; tokens[n_computed..] are pending.
+// Cache positions [0, n_computed) are stored, or will be by steps that were started: at most one more than
+// there are tokens, if the device draws that one; tokens[n_computed..] are pending.
 #pragma once
 
 #include <optional>
@@ -40,6 +41,7 @@ struct Sequence {
     StopMatcher stop;
     std::optional<Matcher> matcher;  // of request.constraint
     bool cancelled = false;
+    int32_t drawn_here = 0;            // so many tokens are yet to be drawn here, not by the device
     std::shared_ptr<Choice> choice{};  // null: an answer of its own, reported token by token
     Alternative answer{};              // so far, of a choice
 

@@ -25,7 +25,29 @@ struct Engine::State {
     KnownPrefix known_prefix(std::span<const Token> tokens);
     void adopt_prefix(Sequence& s);  // of its prompt
     size_t pages_for(size_t n_tokens) const;
-    Result<void> add_rows(Batch& batch, Sequence& s, int32_t count);
+
+    // A step that was started. Of each sequence in it, in the order of the rows:
+    struct Part {
+        Sequence* sequence = nullptr;  // null: its results no longer count
+        int32_t rows = 0;
+        int32_t end = 0;  // one more than the last position
+        bool decoding = false;
+        bool out = false;  // has an output row
+    };
+    struct Launched {
+        std::vector<Part> parts;
+        bool drawn = false;  // by the device: the tokens are yet to be waited for
+    };
+    std::optional<Launched> ahead;  // behind the last one that was reported
+    Batch empty_batch() const;
+    std::optional<DrawRow> draw_row(const Sequence& s, bool ahead) const;
+    Result<void> add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count);
+    Result<Launched> launch_next();
+    Result<std::optional<Launched>> launch_ahead(const Launched& last);
+    Result<void> collect(const Launched& step, StepReport& report);
+    void forget(const Sequence& s);
+    Result<void> repeat(Sequence& s);
+
     Result<Event> sample(Sequence& s, size_t row);  // of the last step's outputs
     Result<Event> sample(Sequence& s, std::span<float> logits);
     Result<std::span<float>> logits_of(size_t row);

@@ -3,6 +3,7 @@
 #include "src/model/forward.h"
 
 #include "ggml/base/cat.h"
+#include "ggml/base/draw_row.h"
 
 namespace nibble {
 
@@ -84,6 +85,7 @@ void Forward::inputs() {
     positions_ = b_.input(std::string(io::positions), Type::i32, RowDim::tokens, 1);
     seq_rows_ = b_.input(std::string(io::seq_rows), Type::i32, RowDim::sequences, 2);
     out_rows_ = b_.input(std::string(io::out_rows), Type::i32, RowDim::outputs, 1);
+    if (kv_.drawn.rows > 0) drawn_ = b_.cache(kv_.drawn, "drawn");
     for (int32_t g = 0; g < static_cast<int32_t>(spec_.kv_groups.size()); ++g) {
         slots_.push_back(b_.input(io::slots(g), Type::i32, RowDim::tokens, 1));
         page_tables_.push_back(b_.input(io::page_table(g), Type::i32, RowDim::sequences, kv_.max_pages));
@@ -99,7 +101,8 @@ Ref Forward::record() {
     const auto n_layers = static_cast<int32_t>(spec_.layers.size());
     b_.at(-1, "embed");
     inputs();
-    Ref x = embed(b_, tokens_, table("token_embd.weight", spec_.n_vocab, spec_.n_embd), {spec_.embed_scale});
+    Ref x = embed(b_, tokens_, table("token_embd.weight", spec_.n_vocab, spec_.n_embd), {spec_.embed_scale},
+                  drawn_);
     if (spec_.n_positions > 0)
         x = add(b_, x,
                 embed(b_, positions_, table("position_embd.weight", spec_.n_positions, spec_.n_embd), {}));
@@ -140,7 +143,11 @@ Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, cons
     if (!f.error().what.empty()) return f.error();
     if (!backends[static_cast<size_t>(placement.last)]->device().host_memory) {
         const Ref weighed = b.input(std::string(io::weighed), Type::i32, RowDim::outputs, 3);
-        b.mark_output(shortlist(b, logits, weighed, {shortlist_tokens}), std::string(io::shortlist));
+        const Ref list = shortlist(b, logits, weighed, {shortlist_tokens});
+        if (f.drawn())
+            draw(b, list, weighed, b.input(std::string(io::draws), Type::i32, RowDim::outputs, draw_columns),
+                 f.drawn(), {shortlist_tokens});
+        b.mark_output(list, std::string(io::shortlist));
     }
     return compile(std::move(b), placement, backends);
 }

@@ -17,13 +17,15 @@ struct KvTensors {
     int32_t page_size = 32;
     bool rotate_keys = false;  // Hadamard transform before keys are rounded to few bits
     int64_t max_pages = 0;     // columns of the page table: pages of the longest sequence
+    Tensor
+        drawn;  // f32 [outputs x 1]: the last tokens, if the device draws them; the next step's may be these
 };
 
 // Names of the program's inputs (all i32) and outputs. Slots and page tables exist once per KV group.
 namespace io {
 inline constexpr std::string_view tokens = "tokens", positions = "positions", seq_rows = "seq_rows",
                                   out_rows = "out_rows", logits = "logits", shortlist = "shortlist",
-                                  weighed = "weighed";
+                                  weighed = "weighed", draws = "draws";
 std::string slots(int32_t group);
 std::string page_table(int32_t group);
 }  // namespace io
@@ -64,6 +66,7 @@ class Forward {
     bool has(std::string_view name);
     int64_t rows(std::string_view name);  // of a matrix whose height the hyperparameters need not say; or 0
 
+    Ref drawn() const { return drawn_; }
     Ref rope(int32_t index) const { return index < 0 ? Ref{} : ropes_[static_cast<size_t>(index)]; }
     Ref slots(int32_t group) const { return slots_[static_cast<size_t>(group)]; }
     AttentionBatch attention_batch(int32_t group) const;
@@ -88,7 +91,7 @@ class Forward {
     WeightStore& weights_;
     const KvTensors& kv_;
     Error error_;
-    Ref tokens_, positions_, seq_rows_, out_rows_;
+    Ref tokens_, positions_, seq_rows_, out_rows_, drawn_;
     std::vector<Ref> slots_, page_tables_, ropes_;
 };
 

@@ -190,7 +190,7 @@ std::vector<Token> generated(Engine& engine, const SamplerParams& sampling, int3
 
 }  // namespace
 
-TEST_CASE("tokens sampled from the GPU's list of the best are those sampled from all logits") {
+TEST_CASE("tokens that the GPU draws, or lists among the best, are those sampled from all logits") {
     auto cpu = CpuBackend::create({2, "", true});
     const auto gpu = test_card();
     REQUIRE(cpu);
@@ -201,16 +201,21 @@ TEST_CASE("tokens sampled from the GPU's list of the best are those sampled from
     auto engine = Engine::load(cat(NIBBLE_SOURCE_DIR, "/models/fairytale-int8.gguf"), config, both);
     REQUIRE_MESSAGE(engine, engine.error().message());
     for (const char* setting : {"temperature=0", "repeat_penalty=1.3", "top_k=0",
-                                "samplers=top_p,temperature", "samplers=temperature"}) {
+                                "samplers=dry,top_p,temperature", "samplers=dry,temperature"}) {
         INFO(setting);
         SamplerParams sampling;
         const std::string_view text = setting;
         const size_t at = text.find('=');
         REQUIRE(set(sampling, text.substr(0, at), text.substr(at + 1)).ok());
+        const size_t launches = engine->runner().launches();
+        const auto drawn = generated(*engine, sampling, -1);
+        CHECK(engine->runner().launches() > launches);
+        sampling.dry_multiplier = 1e-9;  // which no device does: from the list of the best
         const auto from_list = generated(*engine, sampling, -1);
         const FirstTokens first = engine->runner().first_tokens(0);
         CHECK(first.list.size() == 256);
         CHECK((first.total.weight >= 1ull << weight_bits) == (text[0] == 's' || text == "top_k=0"));
+        CHECK(drawn == from_list);
         CHECK(from_list.size() == 3);
         CHECK(from_list == generated(*engine, sampling, 0));  // a log-probability needs all logits
     }

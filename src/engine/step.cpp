@@ -1,0 +1,219 @@
+// One step: which rows run, and what becomes of their results. Where the device draws tokens by itself, the
+// next step is started before the last one's tokens are waited for, so that the device never waits for us.
+#include <algorithm>
+
+#include "src/engine/nan_check.h"
+#include "src/engine/scheduler.h"
+#include "src/engine/state.h"
+
+namespace nibble {
+namespace {
+
+// Tokens that are drawn here after the device could not tell one: such texts go on as they are.
+constexpr int32_t drawn_here_at_once = 16;
+
+}  // namespace
+
+// Pages for the next rows. A copy of an adopted page needs one page more than the sequence: where there is
+// none, the tokens of that page are computed again.
+Result<void> Engine::State::reserve(Batch& batch, Sequence& s, int32_t count) {
+    for (size_t g = 0; g < groups.size(); ++g) {
+        const auto copy = s.tables[g].reserve(count);
+        if (copy) {
+            if (*copy) batch.copies.push_back({static_cast<int32_t>(g), (*copy)->from, (*copy)->to});
+            continue;
+        }
+        const int32_t over = s.n_computed % runner.config().page_size;
+        if (s.decoding() || over == 0) return copy.error();
+        s.n_computed -= over;
+        for (BlockTable& table : s.tables) NIBBLE_TRY(table.truncate(s.n_computed));
+        return reserve(batch, s, count);
+    }
+    return {};
+}
+
+// How the device is to draw the sequence's next token, or the one after that; nothing where it cannot.
+std::optional<DrawRow> Engine::State::draw_row(const Sequence& s, bool ahead) const {
+    const Request& r = *s.request;
+    const bool plain = !s.matcher && !s.choice && r.logprobs < 0 && r.max_tokens != 0 && !config.check_nan;
+    if (!plain || s.drawn_here > 0 || !runner.draws()) return {};
+    Rng rng = s.rng;
+    if (ahead) rng.next_step();
+    return s.chain.draw_row(rng, ahead);
+}
+
+// The next rows of a sequence; behind the last token that is known, the one that the device draws for it,
+// whose output row in the last step was that of this one.
+Result<void> Engine::State::add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count) {
+    NIBBLE_TRY(reserve(batch, s, count));
+    const auto first = static_cast<int32_t>(batch.tokens.size());
+    const auto known = static_cast<int32_t>(s.tokens.size());
+    for (size_t g = 0; g < groups.size(); ++g) {
+        BlockTable& table = s.tables[g];
+        table.advance(count);
+        for (int32_t i = 0; i < count; ++i) batch.slots[g].push_back(table.slot(s.n_computed + i));
+        batch.pages[g].push_back(table.pages());
+    }
+    for (int32_t i = 0; i < count; ++i) {
+        const int32_t position = s.n_computed + i;
+        batch.tokens.push_back(position < known ? s.tokens[static_cast<size_t>(position)]
+                                                : -1 - static_cast<int32_t>(batch.out_rows.size()));
+        batch.positions.push_back(position);
+    }
+    batch.sequences.push_back({first, count});
+    s.n_computed += count;
+    const bool out = s.n_computed >= known;
+    step.parts.push_back({&s, count, s.n_computed, s.decoding() || s.n_computed > known, out});
+    if (!out) return {};
+    batch.out_rows.push_back(first + count - 1);
+    batch.weighed.push_back({s.chain.weighed_at(), static_cast<int32_t>(tokenizer.n_vocab())});
+    if (auto row = draw_row(s, s.n_computed > known)) batch.draws.push_back(std::move(*row));
+    return {};
+}
+
+// The first sequences run, the others wait: the cache holds max_sequences of full length, so that a running
+// sequence never lacks a page. A request with several answers counts in full from the beginning.
+size_t Engine::State::n_running() const {
+    int32_t free = runner.config().max_sequences;
+    size_t n = 0;
+    for (; n < sequences.size(); ++n) {
+        const Sequence& s = *sequences[n];
+        const bool counted = n > 0 && s.choice && s.choice == sequences[n - 1]->choice;
+        const int32_t needed = counted ? 0 : s.choice ? s.choice->decoding.width : 1;
+        if (needed > free) break;
+        free -= needed;
+    }
+    return n;
+}
+
+Batch Engine::State::empty_batch() const {
+    Batch batch;
+    batch.slots.resize(groups.size());
+    batch.pages.resize(groups.size());
+    return batch;
+}
+
+Result<Engine::State::Launched> Engine::State::launch_next() {
+    const size_t n = n_running();
+    std::vector<Work> work;
+    for (size_t i = 0; i < n; ++i) {
+        Sequence& s = *sequences[i];
+        if (s.n_computed == 0) adopt_prefix(s);
+        work.push_back({s.pending(), s.decoding()});
+    }
+    const std::vector<int32_t> rows =
+        schedule(work, {runner.config().batch_tokens, runner.config().max_sequences});
+    Batch batch = empty_batch();
+    Launched step;
+    for (size_t i = 0; i < n; ++i)
+        if (rows[i]) NIBBLE_TRY(add_rows(batch, step, *sequences[i], rows[i]));
+    step.drawn = !step.parts.empty() && batch.draws.size() == step.parts.size();
+    if (step.drawn) {
+        NIBBLE_TRY(runner.launch(batch));
+        return step;
+    }
+    batch.draws.clear();
+    NanCheck nan_check;
+    NIBBLE_TRY(runner.step(batch, config.check_nan ? &nan_check : nullptr));
+    if (!nan_check.finding().empty())
+        return Error{ErrorCode::internal, "--check-nan", nan_check.finding(),
+                     "the weights or a kernel are broken"};
+    return step;
+}
+
+// The step behind one whose tokens are not known yet: of the same sequences, if none of them is sure to end
+// with its token and no other waits for its turn.
+Result<std::optional<Engine::State::Launched>> Engine::State::launch_ahead(const Launched& last) {
+    if (!last.drawn || n_running() != last.parts.size()) return std::optional<Launched>();
+    for (size_t i = 0; i < last.parts.size(); ++i) {
+        const Sequence* const s = last.parts[i].sequence;
+        if (!s || s != sequences[i].get()) return std::optional<Launched>();
+        const int64_t most = s->request->max_tokens;
+        const bool ends = (most >= 0 && s->n_generated + 1 >= most) ||
+                          static_cast<int32_t>(s->tokens.size()) + 1 >= runner.config().ctx;
+        if (ends || !draw_row(*s, true)) return std::optional<Launched>();
+    }
+    Batch batch = empty_batch();
+    Launched step;
+    step.drawn = true;
+    for (const Part& part : last.parts) NIBBLE_TRY(add_rows(batch, step, *part.sequence, 1));
+    NIBBLE_TRY(runner.launch(batch));
+    return std::optional(std::move(step));
+}
+
+// Its results no longer count.
+void Engine::State::forget(const Sequence& s) {
+    if (!ahead) return;
+    for (Part& part : ahead->parts)
+        if (part.sequence == &s) part.sequence = nullptr;
+}
+
+// The device could not tell the token: the last row is taken back, and what was built on it. Pages that it
+// saw are still held: they are dropped once its token is known.
+Result<void> Engine::State::repeat(Sequence& s) {
+    forget(s);
+    s.n_computed = static_cast<int32_t>(s.tokens.size()) - 1;
+    for (BlockTable& table : s.tables) NIBBLE_TRY(table.truncate(s.n_computed));
+    s.drawn_here = drawn_here_at_once;
+    return {};
+}
+
+Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
+    std::vector<Token> drawn;
+    if (step.drawn) drawn = NIBBLE_TRY(runner.drawn(ahead ? 1 : 0));
+    size_t out = 0;
+    std::vector<Row> choices;
+    for (const Part& part : step.parts) {
+        const size_t row = part.out ? out++ : 0;
+        if (!part.sequence) continue;
+        Sequence& s = *part.sequence;
+        const bool again = step.drawn && drawn[row] < 0;
+        (part.decoding ? report.decode_tokens : report.prefill_tokens) += part.rows - (again ? 1 : 0);
+        if (again) {
+            NIBBLE_TRY(repeat(s));
+            continue;
+        }
+        for (size_t g = 0; g < groups.size(); ++g)
+            if (groups[g].window) s.tables[g].drop_before(part.end - groups[g].window + 1);
+        if (!part.out) continue;
+        if (!part.decoding)
+            remember(std::span(s.tokens).first(static_cast<size_t>(part.end)), s.tables, false);
+        if (s.request->max_tokens == 0) {  // the prompt alone was wanted
+            report.events.push_back({s.id, -1, "", Finish::length});
+        } else if (s.choice) {
+            choices.push_back({&s, NIBBLE_TRY(logits_of(row))});
+        } else if (!step.drawn) {
+            report.events.push_back(NIBBLE_TRY(sample(s, row)));
+        } else {
+            s.rng.next_step();
+            report.events.push_back(append(s, drawn[row]));
+        }
+    }
+    report_ended(report);
+    for (size_t i = 0; i < choices.size();) {  // those of one request stand together
+        size_t n = 1;
+        while (i + n < choices.size() && choices[i + n].sequence->choice == choices[i].sequence->choice) ++n;
+        NIBBLE_TRY(choose(std::span(choices).subspan(i, n), report));
+        i += n;
+    }
+    return {};
+}
+
+Result<StepReport> Engine::step() {
+    State& e = *state_;
+    StepReport report;
+    e.report_cancelled(report);
+    if (e.sequences.empty()) {
+        e.ahead.reset();
+        report.idle = report.events.empty();
+        return report;
+    }
+    const bool started =
+        e.ahead && std::ranges::any_of(e.ahead->parts, [](const State::Part& p) { return p.sequence; });
+    const State::Launched step = started ? std::move(*e.ahead) : NIBBLE_TRY(e.launch_next());
+    e.ahead = NIBBLE_TRY(e.launch_ahead(step));
+    NIBBLE_TRY(e.collect(step, report));
+    return report;
+}
+
+}  // namespace nibble
