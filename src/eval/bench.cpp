@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "ggml/base/checked.h"
+#include "src/sample/chain.h"
 
 namespace nibble {
 namespace {
@@ -26,9 +27,7 @@ class Session {
     }
 
     Result<void> repeat() {
-        if (what_.prompt > 0) return process();
-        for (int32_t i = 0; i < what_.generate; ++i) NIBBLE_TRY(step(what_.depth + i, 1));
-        return {};
+        return what_.prompt > 0 ? process() : runner_.draws() ? generate_ahead() : generate();
     }
 
   private:
@@ -42,8 +41,39 @@ class Session {
         return {};
     }
 
-    // `n` tokens of every sequence from position `first`; logits of the last of each.
+    Result<void> generate() {
+        for (int32_t i = 0; i < what_.generate; ++i) NIBBLE_TRY(step(what_.depth + i, 1));
+        return {};
+    }
+
+    // As the engine does it with a device that draws: a step starts before the last one's tokens are known.
+    Result<void> generate_ahead() {
+        const Chain chain = NIBBLE_TRY(Chain::create({}, static_cast<size_t>(runner_.spec().n_vocab)));
+        for (int32_t i = 0; i < what_.generate; ++i) {
+            Batch b = rows(what_.depth + i, 1);
+            for (int32_t s = 0; s < what_.batch; ++s) {
+                Rng rng(0, static_cast<uint64_t>(s));
+                rng.seek(static_cast<uint32_t>(i));
+                b.draws.push_back(*chain.draw_row(rng, false));
+                if (i > 0) b.tokens[static_cast<size_t>(s)] = -1 - s;
+            }
+            NIBBLE_TRY(runner_.launch(b));
+            if (i > 0) NIBBLE_TRY(runner_.drawn(1));
+        }
+        NIBBLE_TRY(runner_.drawn(0));
+        return {};
+    }
+
     Result<void> step(int32_t first, int32_t n) {
+        NIBBLE_TRY(runner_.step(rows(first, n)));
+        // What a sampler needs: of a device's logits, the list of the largest will do, and has been waited
+        // for.
+        if (!runner_.lists_first_tokens()) NIBBLE_TRY(runner_.logits());
+        return {};
+    }
+
+    // `n` tokens of every sequence from position `first`; logits of the last of each.
+    Batch rows(int32_t first, int32_t n) const {
         Batch b;
         const size_t groups = runner_.spec().kv_groups.size();
         b.slots.resize(groups);
@@ -60,11 +90,7 @@ class Session {
             }
             for (auto& pages : b.pages) pages.push_back(tables_[static_cast<size_t>(s)]);
         }
-        NIBBLE_TRY(runner_.step(b));
-        // What a sampler needs: of a device's logits, the list of the largest will do, and has been waited
-        // for.
-        if (!runner_.lists_first_tokens()) NIBBLE_TRY(runner_.logits());
-        return {};
+        return b;
     }
 
     ModelRunner& runner_;

@@ -1,5 +1,6 @@
 // Speed of a loaded model, and of the memory it runs from: the measurements behind `nibble bench` and `plan`.
-// Nothing is sampled and no text is made: tokens are arbitrary, and a given depth of context is assumed full.
+// No text is made: tokens are arbitrary, or what the device draws if it draws its own, and a given depth of
+// context is assumed full.
 #pragma once
 
 #include <vector>
