@@ -56,8 +56,9 @@ class DeviceList {
         fetch_mine();
         last_ = m_.tokens[n_ - 1];
         if (columns[0] < n_columns) total_temperature_ = shortlist_temperature(weighed);
-        for (int piece = 0; piece < shortlist_pieces; ++piece)
-            total_ += joined_weight(values + 2 * count + 3 * piece);
+        static_assert(shortlist_pieces == 32);  // a lane takes one
+        total_ = joined_weight(values + 2 * count + 3 * lane());
+        for (int m = 16; m > 0; m /= 2) total_ += shuffle_word(total_, lane() ^ m);
     }
 
     __device__ bool undecided() const { return undecided_; }
