@@ -179,40 +179,44 @@ Cost cost(const OpArgs& a) {
 // Chains that decide and that do not, over vocabularies with more and fewer tokens than a list.
 std::vector<OpCase> cases() {
     using enum DrawKind;
-    static const std::vector<std::vector<DrawStep>> chains = {
-        {{best, {}}},
-        {},
-        {{temperature, {0.7}}},
-        {{top_k, {40}}, {top_p, {0.95}}, {min_p, {-3.0}}, {temperature, {0.8}}},
-        {{top_p, {0.6}}, {temperature, {1.3}}},
-        {{min_p, {-1.5}}},
-        {{top_k, {1000}}},
-        {{temperature, {0.5}}, {top_k, {20}}, {top_p, {0.9}}},
-        {{penalties, {1.3, 0.2, 0.1}}, {top_k, {12}}, {temperature, {0.9}}},
-        {{penalties, {0.5, 0, 0}}, {best, {}}},
-        {{top_k, {100}}, {penalties, {1.1, 0, 2}}, {min_p, {-4.0}}, {best, {}}},
-        {{bias, {3, -INFINITY}}, {bias, {5, -2}}, {top_k, {30}}, {bias, {1, 1.5}}},
+    struct Chain {
+        double weighed_at;  // the temperature at which it wants to know what all tokens weigh
+        std::vector<DrawStep> steps;
+    };
+    static const std::vector<Chain> chains = {
+        {0, {{best, {}}}},
+        {1, {}},
+        {0.7, {{temperature, {0.7}}}},
+        {0, {{top_k, {40}}, {top_p, {0.95}}, {min_p, {-3.0}}, {temperature, {0.8}}}},
+        {1, {{top_p, {0.6}}, {temperature, {1.3}}}},
+        {0.5, {{min_p, {-1.5}}}},
+        {0, {{top_k, {1000}}}},
+        {0.5, {{temperature, {0.5}}, {top_p, {0.9}}, {top_k, {20}}}},
+        {0, {{penalties, {1.3, 0.2, 0.1}}, {top_k, {12}}, {temperature, {0.9}}}},
+        {0, {{penalties, {0.5, 0, 0}}, {best, {}}}},
+        {0, {{top_k, {100}}, {penalties, {1.1, 0, 2}}, {min_p, {-4.0}}, {best, {}}}},
+        {0, {{bias, {3, -INFINITY}}, {bias, {5, -2}}, {top_k, {30}}, {bias, {1, 1.5}}}},
     };
     const auto rows = static_cast<int64_t>(chains.size()) + 1;  // for the last one nothing is drawn
     struct Size {
         int32_t cols, count;
     };
     std::vector<OpCase> list;
-    for (const auto [cols, count] :
-         {Size{1, 1}, Size{9, 40}, Size{200, 256}, Size{3000, 40}, Size{3000, 256}})
+    for (const auto [cols, count] : {Size{1, 1}, Size{9, 40}, Size{200, 256}, Size{3000, 256}})
         list.push_back(
             {cat("draw of ", count, " in ", cols), token_shape(rows), 0, [=](Builder& b, CaseSink& sink) {
                  std::vector<int32_t> weighed, how;
                  for (int64_t r = 0; r < rows; ++r) {
-                     const double t[] = {1, 0.7, 0.5};
-                     const auto w = weighed_row(t[r % 3], cols - (cols > 100 ? 19 : 0));
+                     const bool draws = r + 1 < rows;
+                     const Chain& chain = chains[static_cast<size_t>(draws ? r : 0)];
+                     const auto w = weighed_row(chain.weighed_at, cols - (cols > 100 ? 19 : 0));
                      weighed.insert(weighed.end(), w.begin(), w.end());
                      DrawRow row;
-                     if (r + 1 < rows) row.steps = chains[static_cast<size_t>(r)];
+                     row.steps = chain.steps;
                      row.random = static_cast<uint64_t>(r + 1) * 0x1c71c71c71c71c71u;
                      for (int32_t i = 0; i < 5 * r; ++i)
                          row.recent.push_back(i % 5 ? i * i % cols : drawn_before);
-                     const DrawColumns c = r + 1 < rows ? encoded(row) : draws_nothing();
+                     const DrawColumns c = draws ? encoded(row) : draws_nothing();
                      how.insert(how.end(), c.begin(), c.end());
                  }
                  const Ref counts = sink.int_input(b, RowDim::tokens, 3, weighed);
