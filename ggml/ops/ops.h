@@ -277,10 +277,10 @@ constexpr uint64_t joined_weight(const float* from) {
     return weight;
 }
 
-// ---- draw: a token for each row, from its shortlist
-// -------------------------------------------------------- list f32 and weighed i32 [rows x 3] of a shortlist
-// with as many columns that count as `weighed` says, how i32 [rows x draw_columns] (ggml/base/draw_row.h),
-// drawn f32 [at least rows x 1], a cache. drawn[r] becomes the column that a sampler chain draws from the
+// ---- draw: a token for each row, from its shortlist -----------------------------------------------------
+// list f32 [rows x (2 count + 3 shortlist_pieces)] and weighed i32 [rows x 3] of a shortlist, how i32
+// [rows x draw_columns] (ggml/base/draw_row.h), drawn f32 [at least rows x 1], a cache. Columns from the
+// number in `weighed` on cannot be drawn. drawn[r] becomes the column that a sampler chain draws from the
 // whole row, or -1 where its beginning does not tell, or nothing is to be drawn.
 void draw(Builder& b, Ref list, Ref weighed, Ref how, Ref drawn, ShortlistParams p);
 

@@ -311,11 +311,12 @@ void ModelRunner::fill_inputs(const Batch& batch) {
             std::ranges::copy(weighed_row(how.temperature, how.n_tokens), weighed.subspan(3 * r).begin());
         }
     }
-    if (draws()) {
+    if (kv_.drawn.rows > 0) {
         auto to = runner_->input(io::draws).begin();
-        for (size_t r = 0; r < batch.out_rows.size(); ++r)
-            to =
-                std::ranges::copy(r < batch.draws.size() ? encoded(batch.draws[r]) : draws_nothing(), to).out;
+        for (size_t r = 0; r < batch.out_rows.size(); ++r) {
+            const DrawColumns how = r < batch.draws.size() ? encoded(batch.draws[r]) : draws_nothing();
+            to = std::ranges::copy(how, to).out;
+        }
     }
     const auto seq_rows = runner_->input(io::seq_rows);
     for (size_t s = 0; s < batch.sequences.size(); ++s) {

@@ -17,8 +17,9 @@ struct KvTensors {
     int32_t page_size = 32;
     bool rotate_keys = false;  // Hadamard transform before keys are rounded to few bits
     int64_t max_pages = 0;     // columns of the page table: pages of the longest sequence
-    Tensor
-        drawn;  // f32 [outputs x 1]: the last tokens, if the device draws them; the next step's may be these
+    // f32 [outputs x 1]: the tokens that the device drew last, which the next step may take; no rows where it
+    // draws none.
+    Tensor drawn;
 };
 
 // Names of the program's inputs (all i32) and outputs. Slots and page tables exist once per KV group.

@@ -309,9 +309,15 @@ TEST_CASE("ids, slots, rows and pages outside their tables touch nothing") {
         auto b = backend(*t, 2);
         std::vector<float> table = normal(3 * 8, 8), out(4 * 8, 9);
         std::vector<int32_t> ids{far, negative, 3, 1};
-        run(*b, embed_op, EmbedParams{}, {tensor(ids, 4, 1), tensor(table, 3, 8)}, {tensor(out, 4, 8)});
+        run(*b, embed_op, EmbedParams{}, {tensor(ids, 4, 1), tensor(table, 3, 8), {}}, {tensor(out, 4, 8)});
         for (size_t i = 0; i < 24; ++i) CHECK(out[i] == 0);
         CHECK(std::memcmp(&out[24], &table[8], 32) == 0);
+        std::vector<float> drawn{5, -1, 2};
+        std::vector<int32_t> of_drawn{-1, -2, -4, -3};
+        run(*b, embed_op, EmbedParams{}, {tensor(of_drawn, 4, 1), tensor(table, 3, 8), tensor(drawn, 3, 1)},
+            {tensor(out, 4, 8)});
+        for (size_t i = 0; i < 24; ++i) CHECK(out[i] == 0);
+        CHECK(std::memcmp(&out[24], &table[16], 32) == 0);
         run(*b, take_rows_op, {}, {tensor(table, 3, 8), tensor(ids, 4, 1)}, {tensor(out, 4, 8)});
         for (size_t i = 0; i < 24; ++i) CHECK(out[i] == 0);
 
