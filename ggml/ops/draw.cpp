@@ -202,7 +202,8 @@ std::vector<OpCase> cases() {
         int32_t cols, count;
     };
     std::vector<OpCase> list;
-    for (const auto [cols, count] : {Size{1, 1}, Size{9, 40}, Size{200, 256}, Size{3000, 256}})
+    for (const Size size : {Size{1, 1}, Size{9, 40}, Size{200, 256}, Size{3000, 256}}) {
+        const int32_t cols = size.cols, count = size.count;
         list.push_back(
             {cat("draw of ", count, " in ", cols), token_shape(rows), 0, [=](Builder& b, CaseSink& sink) {
                  std::vector<int32_t> weighed, how;
@@ -225,6 +226,7 @@ std::vector<OpCase> cases() {
                       sink.int_input(b, RowDim::tokens, draw_columns, how),
                       sink.random_cache(b, Type::f32, rows, 1), {count});
              }});
+    }
     return list;
 }
 
