@@ -30,9 +30,8 @@ struct Engine::State {
     struct Part {
         Sequence* sequence = nullptr;  // null: its results no longer count
         int32_t rows = 0;
-        int32_t end = 0;  // one more than the last position
-        bool decoding = false;
-        bool out = false;  // has an output row
+        int32_t end = 0;   // one more than the last position
+        int32_t out = -1;  // its output row, if it has one
     };
     struct Launched {
         std::vector<Part> parts;
@@ -41,6 +40,7 @@ struct Engine::State {
     std::optional<Launched> ahead;  // behind the last one that was reported
     Batch empty_batch() const;
     std::optional<DrawRow> draw_row(const Sequence& s, bool ahead) const;
+    std::vector<DrawRow> draw_rows(std::span<const Part> parts, bool ahead) const;
     Result<void> add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count);
     Result<Launched> launch_next();
     Result<std::optional<Launched>> launch_ahead(const Launched& last);

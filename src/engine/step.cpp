@@ -42,6 +42,17 @@ std::optional<DrawRow> Engine::State::draw_row(const Sequence& s, bool ahead) co
     return s.chain.draw_row(rng, ahead);
 }
 
+// The same for a whole step; empty if it cannot for one of them.
+std::vector<DrawRow> Engine::State::draw_rows(std::span<const Part> parts, bool ahead) const {
+    std::vector<DrawRow> rows;
+    for (const Part& part : parts) {
+        auto row = part.out < 0 ? std::optional<DrawRow>() : draw_row(*part.sequence, ahead);
+        if (!row) return {};
+        rows.push_back(std::move(*row));
+    }
+    return rows;
+}
+
 // The next rows of a sequence; behind the last token that is known, the one that the device draws for it,
 // whose output row in the last step was that of this one.
 Result<void> Engine::State::add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count) {
@@ -62,12 +73,11 @@ Result<void> Engine::State::add_rows(Batch& batch, Launched& step, Sequence& s, 
     }
     batch.sequences.push_back({first, count});
     s.n_computed += count;
-    const bool out = s.n_computed >= known;
-    step.parts.push_back({&s, count, s.n_computed, s.decoding() || s.n_computed > known, out});
-    if (!out) return {};
+    Part& part = step.parts.emplace_back(Part{&s, count, s.n_computed});
+    if (s.n_computed < known) return {};
+    part.out = static_cast<int32_t>(batch.out_rows.size());
     batch.out_rows.push_back(first + count - 1);
     batch.weighed.push_back({s.chain.weighed_at(), static_cast<int32_t>(tokenizer.n_vocab())});
-    if (auto row = draw_row(s, s.n_computed > known)) batch.draws.push_back(std::move(*row));
     return {};
 }
 
@@ -107,12 +117,12 @@ Result<Engine::State::Launched> Engine::State::launch_next() {
     Launched step;
     for (size_t i = 0; i < n; ++i)
         if (rows[i]) NIBBLE_TRY(add_rows(batch, step, *sequences[i], rows[i]));
-    step.drawn = !step.parts.empty() && batch.draws.size() == step.parts.size();
+    batch.draws = draw_rows(step.parts, false);
+    step.drawn = !batch.draws.empty();
     if (step.drawn) {
         NIBBLE_TRY(runner.launch(batch));
         return step;
     }
-    batch.draws.clear();
     NanCheck nan_check;
     NIBBLE_TRY(runner.step(batch, config.check_nan ? &nan_check : nullptr));
     if (!nan_check.finding().empty())
@@ -131,9 +141,11 @@ Result<std::optional<Engine::State::Launched>> Engine::State::launch_ahead(const
         const int64_t most = s->request->max_tokens;
         const bool ends = (most >= 0 && s->n_generated + 1 >= most) ||
                           static_cast<int32_t>(s->tokens.size()) + 1 >= runner.config().ctx;
-        if (ends || !draw_row(*s, true)) return std::optional<Launched>();
+        if (ends) return std::optional<Launched>();
     }
     Batch batch = empty_batch();
+    batch.draws = draw_rows(last.parts, true);
+    if (batch.draws.empty()) return std::optional<Launched>();
     Launched step;
     step.drawn = true;
     for (const Part& part : last.parts) NIBBLE_TRY(add_rows(batch, step, *part.sequence, 1));
@@ -161,22 +173,21 @@ Result<void> Engine::State::repeat(Sequence& s) {
 Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
     std::vector<Token> drawn;
     if (step.drawn) drawn = NIBBLE_TRY(runner.drawn(ahead ? 1 : 0));
-    size_t out = 0;
     std::vector<Row> choices;
     for (const Part& part : step.parts) {
-        const size_t row = part.out ? out++ : 0;
         if (!part.sequence) continue;
         Sequence& s = *part.sequence;
+        const auto row = static_cast<size_t>(std::max(0, part.out));
         const bool again = step.drawn && drawn[row] < 0;
-        (part.decoding ? report.decode_tokens : report.prefill_tokens) += part.rows - (again ? 1 : 0);
+        (s.decoding() ? report.decode_tokens : report.prefill_tokens) += part.rows - (again ? 1 : 0);
         if (again) {
             NIBBLE_TRY(repeat(s));
             continue;
         }
         for (size_t g = 0; g < groups.size(); ++g)
             if (groups[g].window) s.tables[g].drop_before(part.end - groups[g].window + 1);
-        if (!part.out) continue;
-        if (!part.decoding)
+        if (part.out < 0) continue;
+        if (!s.decoding())
             remember(std::span(s.tokens).first(static_cast<size_t>(part.end)), s.tables, false);
         if (s.request->max_tokens == 0) {  // the prompt alone was wanted
             report.events.push_back({s.id, -1, "", Finish::length});
