@@ -120,6 +120,20 @@ __device__ inline float block_sum(float x, float* partial) {
     return total;
 }
 
+// Of this thread and those before it; `total`: of all. `partial` as above, of ints.
+__device__ inline int block_sum_up_to(int v, int& total, int* partial) {
+    v = warp_sum_up_to(v);
+    sync_block();
+    if (lane() == 31) partial[warp_index()] = v;
+    sync_block();
+    total = 0;
+    for (int w = 0; w < block_threads() / 32; ++w) {
+        if (w < warp_index()) v += partial[w];
+        total += partial[w];
+    }
+    return v;
+}
+
 __device__ inline float block_max(float x, float* partial) {
     x = warp_max(x);
     sync_block();

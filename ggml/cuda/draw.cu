@@ -1,6 +1,7 @@
 // draw: a sampler chain over a row's shortlist. A block takes a row, a thread one of its tokens.
 // Every thread takes the same way through the chain: what decides it is the block's, not the thread's.
 // Weights are integers, so sums come out as the processor's in any order.
+#include "ggml/base/candidate.h"
 #include "ggml/base/draw_row.h"
 #include "ggml/base/exp_weight.h"
 #include "ggml/cuda/exec.h"
@@ -12,16 +13,8 @@ namespace {
 constexpr int32_t draw_threads = 256;
 constexpr int draw_warps = draw_threads / 32;
 
-struct DrawnToken {
-    float logit;
-    int id;
-    __device__ bool precedes(const DrawnToken& o) const {
-        return logit > o.logit || (logit == o.logit && id < o.id);
-    }
-};
-
 struct DrawMemory {
-    DrawnToken tokens[draw_threads];
+    Candidate tokens[draw_threads];
     uint64_t weights[draw_warps];
     int counts[draw_warps];
 };
@@ -48,8 +41,8 @@ class DeviceList {
         const int i = thread_index();
         const float column = i < count ? columns[i] : -1, n_columns = static_cast<float>(weighed[2]);
         const bool counts = column >= 0 && column < n_columns;
-        mine_ = {counts ? values[i] : 0, static_cast<int>(column)};
-        const int at = sum_up_to(counts ? 1 : 0, n_);
+        mine_ = {static_cast<int>(column), counts ? values[i] : 0};
+        const int at = sum_up_to(counts, n_);
         undecided_ = values[0] != values[0] || n_ == 0;
         if (undecided_) return;
         if (counts) m_.tokens[at - 1] = mine_;
@@ -92,7 +85,7 @@ class DeviceList {
     }
 
   private:
-    __device__ DrawnToken first() const { return m_.tokens[0]; }
+    __device__ Candidate first() const { return m_.tokens[0]; }
     __device__ bool counts() const { return thread_index() < n_; }
     // After tokens were written: every thread has its own, and all are there for everyone.
     __device__ void fetch_mine() {
@@ -100,8 +93,8 @@ class DeviceList {
         if (counts()) mine_ = m_.tokens[thread_index()];
     }
 
-    __device__ bool rest_may_precede(const DrawnToken& end) const {
-        return open_ && (scale_ == 1 ? last_.precedes(end) : end.logit <= last_.logit);
+    __device__ bool rest_may_precede(const Candidate& end) const {
+        return open_ && (scale_ == 1 ? precedes(last_, end) : end.logit <= last_.logit);
     }
     __device__ void keep(int n) {
         undecided_ |= rest_may_precede(m_.tokens[n - 1]);
@@ -172,25 +165,14 @@ class DeviceList {
         if (counts()) m_.tokens[thread_index()] = mine_;
         sync_block();
         int rank = 0;
-        for (int i = 0; i < n_; ++i) rank += m_.tokens[i].precedes(mine_);
+        for (int i = 0; i < n_; ++i) rank += precedes(m_.tokens[i], mine_);
         sync_block();
         if (counts()) m_.tokens[rank] = mine_;
         fetch_mine();
     }
 
     // Of this thread's and those before it; `total`: of all.
-    __device__ int sum_up_to(int v, int& total) {
-        v = warp_sum_up_to(v);
-        sync_block();
-        if (lane() == 31) m_.counts[warp_index()] = v;
-        sync_block();
-        total = 0;
-        for (int w = 0; w < draw_warps; ++w) {
-            if (w < warp_index()) v += m_.counts[w];
-            total += m_.counts[w];
-        }
-        return v;
-    }
+    __device__ int sum_up_to(int v, int& total) { return block_sum_up_to(v, total, m_.counts); }
     // The weight of all candidates, and of those up to this thread's.
     __device__ uint64_t weigh(uint64_t& up_to) {
         const double distance = static_cast<double>(mine_.logit) - static_cast<double>(first().logit);
@@ -222,7 +204,7 @@ class DeviceList {
     }
 
     DrawMemory& m_;
-    DrawnToken mine_{0, 0}, last_{0, 0};
+    Candidate mine_, last_;
     int n_ = 0;
     bool open_ = true, undecided_ = false;
     double scale_ = 1, total_temperature_ = 0;

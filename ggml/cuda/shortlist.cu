@@ -51,16 +51,16 @@ __global__ void run_maxima_kernel(View x, float* maxima, int run, int n_runs) {
 }
 
 struct Lists {
-    uint64_t* found;   // most_found of them: key, then the complement of the column
-    int* runs;         // those that reach the threshold
-    float* partial;    // of block sums
-    uint32_t* counts;  // of warps, twice as many: one half is written while the other is read
+    uint64_t* found;  // most_found of them: key, then the complement of the column
+    int* runs;        // those that reach the threshold
+    float* partial;   // of block sums
+    int* counts;      // of warps, twice as many: one half is written while the other is read
     int* n_found;
 };
 
 __host__ __device__ constexpr size_t lists_bytes(int64_t n_runs) {
     return most_found * sizeof(uint64_t) + static_cast<size_t>(n_runs) * sizeof(int) +
-           list_warps * (sizeof(float) + 2 * sizeof(uint32_t)) + sizeof(int);
+           list_warps * (sizeof(float) + 2 * sizeof(int)) + sizeof(int);
 }
 
 __device__ Lists lists_in(std::byte* memory, int n_runs) {
@@ -68,7 +68,7 @@ __device__ Lists lists_in(std::byte* memory, int n_runs) {
     l.found = reinterpret_cast<uint64_t*>(memory);
     l.runs = reinterpret_cast<int*>(l.found + most_found);
     l.partial = reinterpret_cast<float*>(l.runs + n_runs);
-    l.counts = reinterpret_cast<uint32_t*>(l.partial + list_warps);
+    l.counts = reinterpret_cast<int*>(l.partial + list_warps);
     l.n_found = reinterpret_cast<int*>(l.counts + 2 * list_warps);
     return l;
 }
@@ -78,25 +78,24 @@ __device__ Lists lists_in(std::byte* memory, int n_runs) {
 __device__ uint32_t reached_by(const Lists& l, const uint32_t (&keys)[most_keys], int count) {
     static_assert(32 * most_keys < 256);
     uint32_t threshold = 0;
-    uint32_t* counts = l.counts;
+    int* counts = l.counts;
     for (int shift = 30; shift > 30 - precision; shift -= 2) {
-        uint32_t mine = 0;
+        int mine = 0;
         for (const uint32_t key : keys)
-            for (uint32_t d = 1; d < 4; ++d)
-                mine += static_cast<uint32_t>(key >= (threshold | d << shift)) << (8 * (d - 1));
+            for (uint32_t d = 1; d < 4; ++d) mine += (key >= (threshold | d << shift)) << (8 * (d - 1));
         for (int m = 16; m > 0; m /= 2) mine += shuffle_xor(mine, m);
         if (lane() == 0) counts[warp_index()] = mine;
         sync_block();
-        uint32_t first_and_third = 0, second = 0;
+        int first_and_third = 0, second = 0;
         for (int w = 0; w < list_warps; ++w) {
-            first_and_third += counts[w] & 0x00ff00ffu;
-            second += counts[w] >> 8 & 0xffu;
+            first_and_third += counts[w] & 0x00ff00ff;
+            second += counts[w] >> 8 & 0xff;
         }
-        const auto enough = [count](uint32_t n) { return n >= static_cast<uint32_t>(count); };
-        const uint32_t digit = enough(first_and_third >> 16)       ? 3
-                               : enough(second)                    ? 2
-                               : enough(first_and_third & 0xffffu) ? 1
-                                                                   : 0;
+        const auto enough = [count](int n) { return n >= count; };
+        const uint32_t digit = enough(first_and_third >> 16)      ? 3
+                               : enough(second)                   ? 2
+                               : enough(first_and_third & 0xffff) ? 1
+                                                                  : 0;
         threshold |= digit << shift;
         counts = counts == l.counts ? l.counts + list_warps : l.counts;
     }
@@ -107,16 +106,8 @@ __device__ uint32_t reached_by(const Lists& l, const uint32_t (&keys)[most_keys]
 __device__ int list_runs(const Lists& l, const uint32_t (&keys)[most_keys], uint32_t threshold) {
     int mine = 0;
     for (const uint32_t key : keys) mine += key >= threshold;
-    const int up_to = warp_sum_up_to(mine);
-    sync_block();
-    if (lane() == 31) l.counts[warp_index()] = static_cast<uint32_t>(up_to);
-    sync_block();
-    int at = up_to - mine, all = 0;
-    for (int w = 0; w < list_warps; ++w) {
-        const auto n = static_cast<int>(l.counts[w]);
-        at += w < warp_index() ? n : 0;
-        all += n;
-    }
+    int all;
+    int at = block_sum_up_to(mine, all, l.counts) - mine;
     for (int k = 0; k < most_keys; ++k)
         if (keys[k] >= threshold) l.runs[at++] = thread_index() + k * list_threads;
     sync_block();

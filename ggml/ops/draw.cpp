@@ -2,20 +2,13 @@
 // So that a device can go on with a text before the host has seen its last token.
 #include <algorithm>
 
+#include "ggml/base/candidate.h"
 #include "ggml/base/draw_row.h"
 #include "ggml/base/exp_weight.h"
 #include "ggml/ops/common.h"
 
 namespace nibble {
 namespace {
-
-struct Listed {
-    float logit = 0;
-    int32_t id = 0;
-};
-bool precedes(const Listed& a, const Listed& b) {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
 
 // The first in order of what a row holds; while `open`, the others may follow `last`. What would need them
 // makes it undecided.
@@ -26,7 +19,7 @@ class OpenList {
         const float* const columns = values + count;
         for (int32_t i = 0; i < count && columns[i] >= 0; ++i)
             if (columns[i] < static_cast<float>(n_columns))
-                list_.push_back({values[i], static_cast<int32_t>(columns[i])});
+                list_.push_back({static_cast<int32_t>(columns[i]), values[i]});
         undecided_ = std::isnan(values[0]) || list_.empty();
         if (undecided_) return;
         last_ = list_.back();
@@ -66,7 +59,7 @@ class OpenList {
     }
 
   private:
-    bool rest_may_precede(const Listed& end) const {
+    bool rest_may_precede(const Candidate& end) const {
         return open_ && (scale_ == 1 ? precedes(last_, end) : end.logit <= last_.logit);
     }
     void keep(size_t n) {
@@ -83,7 +76,7 @@ class OpenList {
     void keep_at_least(double threshold) {
         threshold = std::min<double>(threshold, list_[0].logit);
         undecided_ |= open_ && last_.logit >= threshold;
-        std::erase_if(list_, [threshold](const Listed& c) { return c.logit < threshold; });
+        std::erase_if(list_, [threshold](const Candidate& c) { return c.logit < threshold; });
         open_ = false;
     }
     void keep_probable(double p) {
@@ -96,7 +89,7 @@ class OpenList {
     void scale(double temperature) {
         const double best = list_[0].logit;
         const auto scaled = [=](float logit) { return clamped_logit((logit - best) / temperature); };
-        for (Listed& c : list_) c.logit = scaled(c.logit);
+        for (Candidate& c : list_) c.logit = scaled(c.logit);
         last_.logit = scaled(last_.logit);
         scale_ *= temperature;
         std::ranges::sort(list_, precedes);  // two logits may round to one, and equal ones go by id
@@ -120,7 +113,7 @@ class OpenList {
         total_temperature_ = 0;
         for (const int32_t id : ids)
             undecided_ |= open_ && !(clamped_logit(edited(last_.logit, id)) < last_.logit);
-        for (Listed& c : list_)
+        for (Candidate& c : list_)
             if (std::ranges::count(ids, c.id) > 0) c.logit = clamped_logit(edited(c.logit, c.id));
         std::ranges::sort(list_, precedes);
         undecided_ |= (open_ && list_[0].logit < last_.logit) || !(list_[0].logit > -INFINITY);
@@ -147,9 +140,9 @@ class OpenList {
         return list_.size() - 1;
     }
 
-    std::vector<Listed> list_;
+    std::vector<Candidate> list_;
     bool open_ = true, undecided_ = false;
-    Listed last_;
+    Candidate last_;
     double scale_ = 1, total_temperature_ = 0;
     uint64_t total_ = 0;
 };

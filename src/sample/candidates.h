@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "ggml/base/candidate.h"
 #include "ggml/base/result.h"
 #include "src/sample/weight.h"
 #include "src/sample/weight_histogram.h"
@@ -15,11 +16,6 @@
 namespace nibble {
 
 using Token = int32_t;
-
-struct Candidate {
-    Token id = 0;
-    float logit = 0;
-};
 
 // What all tokens weigh together (exp_weight_at) against the best one, at a temperature; 0: not known.
 struct TotalWeight {
@@ -33,15 +29,10 @@ struct FirstTokens {
     TotalWeight total;
 };
 
-// The order of candidates everywhere: by descending logit, equal logits by ascending id.
-inline bool precedes(const Candidate& a, const Candidate& b) {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
-
 // Two states. "Dense": the caller's logits, edited in place (restore() undoes it) and seen at a temperature,
 // with the maximum of every block of 64, so that selections look at the few blocks that matter. "Listed": a
-// vector of candidates in ascending id, or in the order above after a selection by rank. A vocabulary of
-// 150,000 is never sorted.
+// vector of candidates in ascending id, or in their order (precedes) after a selection by rank. A vocabulary
+// of 150,000 is never sorted.
 //
 // Begun with the best tokens only, the list is "open": the tokens that are not listed follow the last one.
 // A selection that needs none of them closes it. What would need them (a selection that reaches the end of

@@ -140,7 +140,7 @@ struct Link {
 };
 
 // The links, p being the softmax over the candidates that reach them. All sums of probabilities are exact
-// sums of the integer weights of weight.h; where an order matters it is that of `precedes` in candidates.h.
+// sums of the integer weights of weight.h; where an order matters it is that of `precedes`.
 
 // For tokens that occurred c > 0 times among the last repeat_last_n:
 //   l = l > 0 ? l / repeat_penalty : l * repeat_penalty     N. S. Keskar et al., "CTRL",

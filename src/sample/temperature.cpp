@@ -21,8 +21,9 @@ class Temperature final : public Sampler {
     }
 
     bool describe(DrawRow& row, std::span<const Token>, bool) const override {
+        if (range_ > 0 || temperature_ == 0) return false;
         row.steps.push_back({DrawKind::temperature, {temperature_}});
-        return range_ == 0 && temperature_ > 0;
+        return true;
     }
 
     std::unique_ptr<Sampler> clone() const override { return std::make_unique<Temperature>(*this); }

@@ -9,7 +9,7 @@
 #include "ggml/ops/reference_backend.h"
 #include "ggml/program/runner.h"
 #include "src/sample/chain.h"
-#include "src/sample/params.h"
+#include "tests/sample/support.h"
 
 using namespace nibble;
 
@@ -57,10 +57,9 @@ class Device {
     std::unique_ptr<Runner> runner_;
 };
 
+// The defaults, and settings.
 SamplerParams with(std::vector<std::pair<std::string_view, std::string_view>> settings) {
-    SamplerParams p;
-    for (const auto& [key, value] : settings) REQUIRE(set(p, key, value).ok());
-    return p;
+    return testing::with(std::move(settings), {});
 }
 
 struct Count {

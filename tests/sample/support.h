@@ -24,8 +24,8 @@ inline SamplerParams neutral() {
     return p;
 }
 
-inline SamplerParams with(std::vector<std::pair<std::string_view, std::string_view>> settings) {
-    SamplerParams p = neutral();
+inline SamplerParams with(std::vector<std::pair<std::string_view, std::string_view>> settings,
+                          SamplerParams p = neutral()) {
     for (const auto& setting : settings) {
         CAPTURE(setting.first);
         REQUIRE(set(p, setting.first, setting.second).ok());
