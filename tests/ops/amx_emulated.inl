@@ -6,8 +6,21 @@ class Tiles {
   public:
     void configure(int rows) { rows_ = rows; }
 
-    template <int set>
-    void multiply(const int8_t* x, const std::byte* w, int32_t* out) const {
+    template <int A>
+    void multiply(const int8_t* const (&x)[A], const std::byte* w, int64_t w_step) {
+        std::memset(sums_, 0x5a, sizeof sums_);  // of those asked for nothing remains
+        for (int a = 0; a < A; ++a)
+            for (int v = 0; v < 2; ++v) multiply(x[a], w + v * w_step, sums_[a * 2 + v]);
+    }
+
+    template <int A>
+    void store(int32_t* out, int64_t step) const {
+        for (int i = 0; i < A * 2; ++i)
+            for (int r = 0; r < rows_; ++r) std::memcpy(out + i * step + r * lanes, sums_[i][r], lanes * 4);
+    }
+
+  private:
+    void multiply(const int8_t* x, const std::byte* w, int32_t (&sums)[16][lanes]) const {
         int8_t a[16][K];
         int8_t b[K / 4][lanes * 4];
         for (int r = 0; r < rows_; ++r) std::memcpy(a[r], x + r * int8_block, K);
@@ -16,12 +29,12 @@ class Tiles {
             for (int column = 0; column < lanes; ++column) {
                 int32_t total = 0;
                 for (int k = 0; k < K; ++k) total += int32_t{a[r][k]} * b[k / 4][4 * column + k % 4];
-                out[r * lanes + column] = total;
+                sums[r][column] = total;
             }
     }
 
-  private:
     int rows_ = 0;
+    int32_t sums_[4][16][lanes];
 };
 
 // TDPBF16PS of the Intel SDM, volume 2: even and odd columns are two chains of fused operations, added to

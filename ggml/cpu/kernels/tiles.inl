@@ -9,33 +9,37 @@ struct SignedStream : CodeStream<Fmt> {
     I codes(int v, int j) const { return sub_i8(CodeStream<Fmt>::codes(v, j), CodeStream<Fmt>::zero); }
 };
 
-// Most blocks whose products wait for their scales: 8 KiB at 8 rows. With a panel of 16 KiB and 8 rows of
-// activations they stay in the first-level cache.
-constexpr int64_t tile_blocks = 16;
+// Tiles of two groups of weight rows meet those of two tiles of activation rows, so that what is loaded is
+// used twice. A slice is what a tile holds of K: a block, or half of one where scales belong to halves.
+constexpr int tile_pair = 2;
+// Slices whose sums wait for their scales, while tiles make those of the next as many. Tiles and vectors work
+// at the same time only as far as the processor looks ahead, so a slice and a part of what waits take turns.
+constexpr int64_t chunk_slices = tile_pair * tile_pair;
+// With a panel of so much, two chunks of sums (16 KiB) and their activations stay in the first-level cache.
 constexpr int64_t tile_panel_bytes = 16 * 1024;
 
-// The products of R activation rows with consecutive blocks of a panel, as a source of int8_tile.
+// Sums that tiles made of R activation rows and vector `vector` of a panel, as a source of int8_tile.
 template <class Panel, int R>
-struct TileProducts {
+struct TileSums {
     static constexpr int vectors = 1, halves = Panel::halves, zero = 0, prefetched_rows = 0;
     static constexpr bool has_min = Panel::has_min;
-    static constexpr int64_t per_block = int64_t{halves} * R * lanes;
 
     Panel panel;
-    const int32_t* products;
+    int vector;
+    const int32_t* sums;  // [slice][row][lanes]
     const int32_t* at = nullptr;
 
     void begin(int64_t block) {
         panel.begin(block);
-        at = products + block * per_block;
+        at = sums + block * halves * R * lanes;
     }
-    F scale(int v, int h) const { return panel.scale(v, h); }
-    F min(int v, int h) const { return panel.min(v, h); }
+    F scale(int, int h) const { return panel.scale(vector, h); }
+    F min(int, int h) const { return panel.min(vector, h); }
 };
 
 // What tiles have already added up; chosen over the products of vectors by its first operand.
 template <int R, int V, int n, class Panel>
-inline void add_products(const TileProducts<Panel, R>& source, int first, const int8_t*, I (&sums)[V][R]) {
+inline void add_products(const TileSums<Panel, R>& source, int first, const int8_t*, I (&sums)[V][R]) {
     static_assert(V == 1);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) sums[0][r] = load_i(source.at + (first / n * R + r) * lanes);
@@ -44,65 +48,93 @@ inline void add_products(const TileProducts<Panel, R>& source, int first, const 
 template <class Panel>
 using TilesOf = Tiles<int8_block / Panel::halves>;
 
-// A tile of R activation rows against blocks [0, n) of the panel.
-template <int R, class Panel>
-inline void tile_of_rows(TilesOf<Panel>& tiles, Panel panel, int64_t n, const int8_t* q,
-                         const Int8Block* blocks, const Int8Halves* halves, float* c, int64_t ldc,
-                         bool from_zero) {
-    constexpr int H = Panel::halves, k = int8_block / H;
-    using Products = TileProducts<Panel, R>;
-    alignas(64) int32_t products[tile_blocks * Products::per_block];
+// What is multiplied in one go: some blocks of K of A tiles of rows. `count` is 0 if there is nothing.
+struct TileUnit {
+    int64_t row, block, count;  // the first row; blocks of the panel
+    int32_t* sums;              // [tile of rows][vector of weights][slice][row][lanes]
+};
+
+// Rows [row, row + n A R), in tiles of R rows, against all `blocks` of the panel, which are those of K from
+// `first` on.
+template <int R, int A, class Panel>
+inline void multiply_tiles(TilesOf<Panel>& tiles, const Panel& panel, int64_t blocks, const Int8Rows& x,
+                           int64_t row, int64_t n, int64_t first, int64_t k, float* c) {
+    constexpr int H = Panel::halves, columns = int8_block / H;
+    constexpr int64_t unit_blocks = chunk_slices / H, slice = int64_t{R} * lanes, width = tile_pair * lanes;
+    alignas(64) int32_t sums[2][A * tile_pair * chunk_slices * slice];
+    const int64_t chunks = (blocks + unit_blocks - 1) / unit_blocks, units = n * chunks;
+    const auto unit_at = [&](int64_t i) {
+        const int64_t block = i % chunks * unit_blocks, left = blocks - block;
+        return TileUnit{row + i / chunks * A * R, block, left < unit_blocks ? left : unit_blocks,
+                        sums[i % 2]};
+    };
+    // The place of tile a in the lists of blocks.
+    const auto place = [&](const TileUnit& u, int a) {
+        return (u.row + a * R) * (k / int8_block) + (first + u.block) * R;
+    };
+    const auto multiply = [&](const TileUnit& u, int64_t block, int64_t half) {
+        const int8_t* rows[A];
+        for (int a = 0; a < A; ++a) rows[a] = x.q + (place(u, a) + block * R) * int8_block + half * columns;
+        tiles.multiply(rows, panel.panel + (u.block + block) * Panel::block_bytes + half * (columns * lanes),
+                       Panel::vector_bytes);
+    };
+    const auto add = [&](const TileUnit& u, int a, int v) {
+        const Panel from{panel.panel + u.block * Panel::block_bytes};
+        const TileSums<Panel, R> source{from, v, u.sums + (a * tile_pair + v) * chunk_slices * slice};
+        int8_tile<R>(source, u.count, nullptr, x.blocks + place(u, a), x.halves + place(u, a),
+                     c + (u.row + a * R) * width + v * lanes, width, first + u.block == 0);
+    };
     tiles.configure(R);
-    for (int64_t first = 0; first < n; first += tile_blocks) {
-        const int64_t count = n - first < tile_blocks ? n - first : tile_blocks;
-        const std::byte* codes = panel.panel;
-        for (int64_t i = 0; i < count * H; ++i) {
-            const int8_t* x = q + i / H * R * int8_block + i % H * k;
-            const std::byte* w = codes + i / H * Panel::block_bytes + i % H * (k * lanes);
-            int32_t* out = products + i * R * lanes;
-            if (i % 2 == 0)
-                tiles.template multiply<0>(x, w, out);
-            else
-                tiles.template multiply<1>(x, w, out);
+    TileUnit now{}, before{};
+    int32_t* pending = nullptr;  // where the sums in registers belong
+    for (int64_t i = 0; i <= units; ++i) {
+        before = now;
+        now = i < units ? unit_at(i) : TileUnit{};
+        for (int s = 0; s < chunk_slices; ++s) {
+            if (pending) tiles.template store<A>(pending, chunk_slices * slice);
+            const bool more = s < now.count * H;
+            pending = more ? now.sums + s * slice : nullptr;
+            if (more) multiply(now, s / H, s % H);
+            if (before.count > 0 && s < A * tile_pair) add(before, s / tile_pair, s % tile_pair);
         }
-        int8_tile<R>(Products{panel, products}, count, q, blocks, halves, c, ldc, from_zero && first == 0);
-        panel.panel += count * Panel::block_bytes;
-        q += count * R * int8_block;
-        blocks += count * R;
-        halves += count * R;
     }
 }
 
-// The tile that starts at row `row` and has `rows` <= R of them, from block `first` on.
+// The last tile of a block, of `rows` <= R rows.
 template <int R = stream_rows, class Panel>
-inline void tiled_rows(TilesOf<Panel>& tiles, int64_t rows, const Panel& panel, int64_t n, const Int8Rows& x,
-                       int64_t row, int64_t first, int64_t k, float* c, bool from_zero) {
-    if (rows == R) {
-        const int64_t at = row * (k / int8_block) + first * R;
-        return tile_of_rows<R>(tiles, panel, n, x.q + at * int8_block, x.blocks + at, x.halves + at, c, lanes,
-                               from_zero);
-    }
-    if constexpr (R > 1) tiled_rows<R - 1>(tiles, rows, panel, n, x, row, first, k, c, from_zero);
+inline void multiply_last(TilesOf<Panel>& tiles, int64_t rows, const Panel& panel, int64_t blocks,
+                          const Int8Rows& x, int64_t row, int64_t first, int64_t k, float* c) {
+    if (rows == R) return multiply_tiles<R, 1>(tiles, panel, blocks, x, row, 1, first, k, c);
+    if constexpr (R > 1) multiply_last<R - 1>(tiles, rows, panel, blocks, x, row, first, k, c);
 }
 
 template <class Fmt>
 inline void tiled_codes(const MatmulBlock& b) {
     using Stream = SignedStream<Fmt>;
-    using Panel = CodePanel<1, Stream::halves, Stream::has_min, true, 0>;
+    using Panel = CodePanel<tile_pair, Stream::halves, Stream::has_min, true, 0>;
+    constexpr int64_t width = tile_pair * lanes, pair_rows = tile_pair * stream_rows;
+    constexpr int64_t chunk_blocks = chunk_slices / Panel::halves;
+    constexpr int64_t depth = tile_panel_bytes / Panel::block_bytes / chunk_blocks * chunk_blocks;
     const Panel panel{b.scratch};
     float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
-    const int64_t blocks = b.k / int8_block, depth = tile_panel_bytes / Panel::block_bytes;
+    std::byte* const packed = b.scratch + panel_bytes + tile_bytes;
+    const int64_t blocks = b.k / int8_block, pairs = b.m / pair_rows;
     TilesOf<Panel> tiles;
-    for (int64_t n0 = 0; n0 < b.n; n0 += lanes) {
-        const Stream stream(packed_group(b, n0, b.scratch + panel_bytes + tile_bytes));
+    for (int64_t n0 = 0; n0 < b.n; n0 += width) {
+        const int64_t n = b.n - n0 < width ? b.n - n0 : width;
+        const int64_t second = n > lanes ? n0 + lanes : n0;  // a missing group repeats the first
+        const Stream streams[] = {
+            Stream(packed_group(b, n0, packed)),
+            Stream(packed_group(b, second, packed + (b.packed ? 0 : packed_group_bytes(*b.type, b.k))))};
         for (int64_t first = 0; first < blocks; first += depth) {
             const int64_t count = blocks - first < depth ? blocks - first : depth;
-            panel.fill(stream, first, count, 0);
-            for (int64_t r = 0; r < b.m; r += stream_rows)
-                tiled_rows(tiles, b.m - r < stream_rows ? b.m - r : stream_rows, panel, count, b.xq, r, first,
-                           b.k, c + r * lanes, first == 0);
+            for (int v = 0; v < tile_pair; ++v) panel.fill(streams[v], first, count, v);
+            multiply_tiles<stream_rows, tile_pair>(tiles, panel, count, b.xq, 0, pairs, first, b.k, c);
+            for (int64_t r = pairs * pair_rows; r < b.m; r += stream_rows)
+                multiply_last(tiles, b.m - r < stream_rows ? b.m - r : stream_rows, panel, count, b.xq, r,
+                              first, b.k, c);
         }
-        finish(b, n0, b.n - n0 < lanes ? b.n - n0 : lanes, 0, b.m, c, lanes);
+        finish(b, n0, n, 0, b.m, c, width);
     }
 }
 
@@ -118,7 +150,9 @@ inline void tiled_matmul(const MatmulBlock& b) {
 }
 
 inline size_t tiled_scratch(const TypeInfo& type, int64_t k, bool packed) {
-    return type.type == Type::bf16 ? bf16_scratch(type, k, packed) : matmul_scratch(type, k, packed);
+    if (type.type == Type::bf16) return bf16_scratch(type, k, packed);
+    const bool repacks = !packed && has_int8_path(type);
+    return matmul_scratch(type, k, packed) + (repacks ? (tile_pair - 1) * packed_group_bytes(type, k) : 0);
 }
 
 // This instruction set's table, with the matmul above.

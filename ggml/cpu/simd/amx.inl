@@ -41,38 +41,49 @@ class TileRegisters {
     int rows_ = 0;
 };
 
-// Tiles of up to 8 activation rows and K columns.
-// Two sets of registers, so that the products of one block can start before those of another are stored.
+// Products of one or two tiles of activation rows with two groups of weights, K columns of codes at a time:
+// sums in registers 0 to 3, rows in 4 and 5, weights in 6 and 7. Sums are stored apart from the products, so
+// that nothing has to wait for the some 50 cycles that these take.
 template <int K>
 class Tiles {
   public:
     void configure(int rows) {
         registers_.configure(rows, [rows](TileConfig& config) {
-            for (const int set : {0, 3}) {
-                config.shape(set, rows, K);
-                config.shape(set + 1, K / 4, lanes * 4);
-                config.shape(set + 2, rows, lanes * 4);
-            }
+            for (int sum = 0; sum < 4; ++sum) config.shape(sum, rows, lanes * 4);
+            for (const int x : {4, 5}) config.shape(x, rows, K);
+            for (const int w : {6, 7}) config.shape(w, K / 4, lanes * 4);
         });
     }
 
-    // out[r][0..16) = the sums over K columns of x[r] and w; x has int8_block bytes a row.
-    template <int set>
-    void multiply(const int8_t* x, const std::byte* w, int32_t* out) const {
+    // The sums over K columns of tiles x, int8_block bytes a row, and w, the second group w_step behind.
+    template <int A>
+    void multiply(const int8_t* const (&x)[A], const std::byte* w, int64_t w_step) const {
         // The tile loads of GCC 12 do not say that they read memory.
         asm volatile("" : : : "memory");
-        if constexpr (set == 0) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_loadd(4, x[0], int8_block);
+        _tile_loadd(6, w, lanes * 4);
+        _tile_dpbssd(0, 4, 6);
+        _tile_loadd(7, w + w_step, lanes * 4);
+        _tile_dpbssd(1, 4, 7);
+        if constexpr (A == 2) {
             _tile_zero(2);
-            _tile_loadd(0, x, int8_block);
-            _tile_loadd(1, w, lanes * 4);
-            _tile_dpbssd(2, 0, 1);
-            _tile_stored(2, out, lanes * 4);
-        } else {
-            _tile_zero(5);
-            _tile_loadd(3, x, int8_block);
-            _tile_loadd(4, w, lanes * 4);
-            _tile_dpbssd(5, 3, 4);
-            _tile_stored(5, out, lanes * 4);
+            _tile_zero(3);
+            _tile_loadd(5, x[1], int8_block);
+            _tile_dpbssd(2, 5, 6);
+            _tile_dpbssd(3, 5, 7);
+        }
+    }
+
+    // Both sums of each of A tiles of rows, out[row][16] and `step` from one to the next.
+    template <int A>
+    void store(int32_t* out, int64_t step) const {
+        _tile_stored(0, out, lanes * 4);
+        _tile_stored(1, out + step, lanes * 4);
+        if constexpr (A == 2) {
+            _tile_stored(2, out + 2 * step, lanes * 4);
+            _tile_stored(3, out + 3 * step, lanes * 4);
         }
     }
 
