@@ -1,8 +1,9 @@
-// The kernels of isa/amx.cpp with its tile operations in plain C++, for the sweep on processors without AMX.
-// Needs AVX-512 VNNI for the rest, as the original does.
+// The kernels of isa/amx.cpp with the instructions of AMX in plain C++, for the sweep on processors without
+// it. Needs AVX-512 VNNI for the rest, as the original does.
 #if defined(__x86_64__)
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "ggml/cpu/isa/headers.h"
@@ -24,7 +25,8 @@ namespace nibble::cpu::amx_emulated {
 // clang-format off
 #include "ggml/cpu/simd/avx512.inl"
 #include "ggml/cpu/simd/vnni512_dot.inl"
-#include "tests/ops/amx_emulated.inl"
+#include "tests/ops/amx_ops_emulated.inl"
+#include "ggml/cpu/simd/amx.inl"
 #include "ggml/cpu/kernels/all.inl"
 #include "ggml/cpu/kernels/tiles_bf16.inl"
 #include "ggml/cpu/kernels/tiles.inl"

@@ -20,6 +20,7 @@ namespace nibble::cpu::amx {
 // clang-format off
 #include "ggml/cpu/simd/avx512.inl"
 #include "ggml/cpu/simd/vnni512_dot.inl"
+#include "ggml/cpu/simd/amx_ops.inl"
 #include "ggml/cpu/simd/amx.inl"
 #include "ggml/cpu/kernels/all.inl"
 #include "ggml/cpu/kernels/tiles_bf16.inl"

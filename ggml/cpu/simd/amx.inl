@@ -12,8 +12,6 @@ struct TileConfig {
         rows[tile] = static_cast<uint8_t>(n);
         row_bytes[tile] = static_cast<uint16_t>(bytes);
     }
-    // GCC 12's _tile_loadconfig declares 8 of the 64 bytes as read and lets stores to the rest be dropped.
-    void load() const { asm volatile("ldtilecfg %0" : : "m"(*this)); }
 };
 static_assert(sizeof(TileConfig) == 64);
 
@@ -22,7 +20,7 @@ class TileRegisters {
   public:
     TileRegisters() = default;
     ~TileRegisters() {
-        if (rows_ > 0) _tile_release();
+        if (rows_ > 0) tile_release();
     }
     TileRegisters(const TileRegisters&) = delete;
     TileRegisters& operator=(const TileRegisters&) = delete;
@@ -34,7 +32,7 @@ class TileRegisters {
         rows_ = rows;
         TileConfig config;
         shapes(config);
-        config.load();
+        tile_configure(&config);
     }
 
   private:
@@ -58,32 +56,30 @@ class Tiles {
     // The sums over K columns of tiles x, int8_block bytes a row, and w, the second group w_step behind.
     template <int A>
     void multiply(const int8_t* const (&x)[A], const std::byte* w, int64_t w_step) const {
-        // The tile loads of GCC 12 do not say that they read memory.
-        asm volatile("" : : : "memory");
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_loadd(4, x[0], int8_block);
-        _tile_loadd(6, w, lanes * 4);
-        _tile_dpbssd(0, 4, 6);
-        _tile_loadd(7, w + w_step, lanes * 4);
-        _tile_dpbssd(1, 4, 7);
+        tile_zero<0>();
+        tile_zero<1>();
+        tile_load<4>(x[0], int8_block);
+        tile_load<6>(w, lanes * 4);
+        tile_dot_int8<0, 4, 6>();
+        tile_load<7>(w + w_step, lanes * 4);
+        tile_dot_int8<1, 4, 7>();
         if constexpr (A == 2) {
-            _tile_zero(2);
-            _tile_zero(3);
-            _tile_loadd(5, x[1], int8_block);
-            _tile_dpbssd(2, 5, 6);
-            _tile_dpbssd(3, 5, 7);
+            tile_zero<2>();
+            tile_zero<3>();
+            tile_load<5>(x[1], int8_block);
+            tile_dot_int8<2, 5, 6>();
+            tile_dot_int8<3, 5, 7>();
         }
     }
 
     // Both sums of each of A tiles of rows, out[row][16] and `step` from one to the next.
     template <int A>
     void store(int32_t* out, int64_t step) const {
-        _tile_stored(0, out, lanes * 4);
-        _tile_stored(1, out + step, lanes * 4);
+        tile_store<0>(out, lanes * 4);
+        tile_store<1>(out + step, lanes * 4);
         if constexpr (A == 2) {
-            _tile_stored(2, out + 2 * step, lanes * 4);
-            _tile_stored(3, out + 3 * step, lanes * 4);
+            tile_store<2>(out + 2 * step, lanes * 4);
+            tile_store<3>(out + 3 * step, lanes * 4);
         }
     }
 
@@ -109,50 +105,30 @@ class Bf16Tiles {
     // Of the first V groups.
     template <int V>
     void zero() const {
-        _tile_zero(0);
-        if constexpr (V > 1) _tile_zero(1);
-        if constexpr (V > 2) _tile_zero(2);
-        if constexpr (V > 3) _tile_zero(3);
+        tile_zero<V - 1>();
+        if constexpr (V > 1) zero<V - 1>();
     }
 
     // `stride`: bytes from row to row.
     void load_rows(const uint16_t* high, const uint16_t* low, int64_t stride) const {
-        asm volatile("" : : : "memory");  // as above
-        _tile_loadd(4, high, stride);
-        _tile_loadd(5, low, stride);
+        tile_load<4>(high, stride);
+        tile_load<5>(low, stride);
     }
 
     // Adds the products with group v.
     template <int v>
     void multiply(const std::byte* w) const {
-        asm volatile("" : : : "memory");
-        if constexpr (v == 0) {
-            _tile_loadd(6, w, lanes * 4);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(0, 5, 6);
-        } else if constexpr (v == 1) {
-            _tile_loadd(7, w, lanes * 4);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_dpbf16ps(1, 5, 7);
-        } else if constexpr (v == 2) {
-            _tile_loadd(6, w, lanes * 4);
-            _tile_dpbf16ps(2, 4, 6);
-            _tile_dpbf16ps(2, 5, 6);
-        } else {
-            _tile_loadd(7, w, lanes * 4);
-            _tile_dpbf16ps(3, 4, 7);
-            _tile_dpbf16ps(3, 5, 7);
-        }
+        constexpr int weights = 6 + v % 2;
+        tile_load<weights>(w, lanes * 4);
+        tile_dot_bf16<v, 4, weights>();
+        tile_dot_bf16<v, 5, weights>();
     }
 
     // c[row][group][16], `stride` floats from row to row.
     template <int V>
     void store(float* c, int64_t stride) const {
-        _tile_stored(0, c, stride * 4);
-        if constexpr (V > 1) _tile_stored(1, c + lanes, stride * 4);
-        if constexpr (V > 2) _tile_stored(2, c + 2 * lanes, stride * 4);
-        if constexpr (V > 3) _tile_stored(3, c + 3 * lanes, stride * 4);
-        asm volatile("" : : : "memory");
+        tile_store<V - 1>(c + (V - 1) * lanes, stride * 4);
+        if constexpr (V > 1) store<V - 1>(c, stride);
     }
 
   private:

@@ -1,0 +1,33 @@
+// The instructions of AMX, by the numbers of tile registers. Tests replace this file by one in plain C++.
+// Assembly, because GCC 12's intrinsics take register numbers as text only and do not say what they read.
+
+inline void tile_configure(const void* config) {
+    struct Bytes {
+        std::byte data[64];
+    };
+    asm volatile("ldtilecfg %0" : : "m"(*static_cast<const Bytes*>(config)));
+}
+inline void tile_release() { asm volatile("tilerelease"); }
+
+template <int tile>
+inline void tile_zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(tile));
+}
+// Rows of the tile are `stride` bytes apart.
+template <int tile>
+inline void tile_load(const void* from, int64_t stride) {
+    asm volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(tile), "r"(from), "r"(stride) : "memory");
+}
+template <int tile>
+inline void tile_store(void* to, int64_t stride) {
+    asm volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(tile), "r"(to), "r"(stride) : "memory");
+}
+// sum += a b: of int8 quadruples into int32, of bf16 pairs into f32.
+template <int sum, int a, int b>
+inline void tile_dot_int8() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
+}
+template <int sum, int a, int b>
+inline void tile_dot_bf16() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
+}
