@@ -98,10 +98,10 @@ int64_t heads_per_task(const Exec& exec, const Operands& o, bool single_tokens, 
 }
 
 // Every (tile, kv heads, split) a task of its own, leaving partial records; then one task per (tile, kv
-// head).
+// head). The longest sequence has `splits` of them.
 void run_split(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t tiles, int64_t task_heads,
-               std::byte* workers, size_t worker_bytes, float* records) {
-    const int64_t splits = table_splits(o), heads = o.p.n_kv_heads, parts = ceil_div(heads, task_heads);
+               int64_t splits, std::byte* workers, size_t worker_bytes, float* records) {
+    const int64_t heads = o.p.n_kv_heads, parts = ceil_div(heads, task_heads);
     const int64_t stride = o.p.n_heads * splits * partial_floats(o.p);
     const auto partial = [&](const Tile& tile, int64_t kv_head, int worker) {
         AttentionBlock b = block_of(o, tile, kv_head);
@@ -145,9 +145,9 @@ void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scrat
     const size_t workers_bytes = worker_bytes * static_cast<size_t>(exec.pool->size());
     if (o.q.rows <= split_batch && longest > split_tokens(o.p) && tiles * heads < 8 * exec.pool->size() &&
         exec.pool->size() > 1) {
-        const int64_t task_heads =
-            heads_per_task(exec, o, most_rows <= 1, tiles * ceil_div(longest, split_tokens(o.p)));
-        return run_split(exec, o, tokens, tiles, task_heads, scratch.data(), worker_bytes,
+        const int64_t splits = std::min(ceil_div(longest, split_tokens(o.p)), table_splits(o));
+        const int64_t task_heads = heads_per_task(exec, o, most_rows <= 1, tiles * splits);
+        return run_split(exec, o, tokens, tiles, task_heads, splits, scratch.data(), worker_bytes,
                          reinterpret_cast<float*>(scratch.data() + workers_bytes));
     }
     if (tiles == 0) return;

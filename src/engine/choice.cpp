@@ -135,8 +135,7 @@ Result<std::vector<TokenLogprob>> Engine::State::next_tokens(const Sequence& s, 
     constexpr float never = -std::numeric_limits<float>::infinity();
     if (s.matcher) forbid_what_breaks(*s.matcher, logits);
     if (s.request->ignore_eos)
-        for (const Token t : tokenizer.vocab().end_of_generation)
-            if (tokenizer.is_end_of_generation(t)) logits[static_cast<size_t>(t)] = never;
+        for (const Token t : tokenizer.ends()) logits[static_cast<size_t>(t)] = never;
     if (std::ranges::all_of(logits, [](float l) { return l == never; })) return std::vector<TokenLogprob>();
     std::vector<TokenLogprob> next = NIBBLE_TRY(top_logprobs(logits, n));
     std::erase_if(next, [&](const TokenLogprob& t) { return logits[static_cast<size_t>(t.token)] == never; });
@@ -151,7 +150,7 @@ Result<Engine::State::Sequences> Engine::State::extend_beams(Sequences beams, st
         return Error{ErrorCode::internal, "beams", "were not computed together", ""};
     Choice& choice = *beams[0]->choice;
     const auto width = static_cast<size_t>(choice.decoding.width);
-    const size_t n_ends = tokenizer.vocab().end_of_generation.size();  // of them none goes on
+    const size_t n_ends = tokenizer.ends().size();  // of them none goes on
     std::vector<double> logprobs;
     std::vector<std::vector<TokenLogprob>> tokens;
     std::vector<TokenDetail> details(beams.size());

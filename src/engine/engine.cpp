@@ -107,10 +107,14 @@ Result<RequestId> Engine::submit(Request request) {
         return Error{ErrorCode::invalid_argument, "prompt",
                      cat("has ", n, " tokens, the context holds ", ctx(), " including the answer"),
                      "shorten it or give a larger --ctx"};
+    for (const Token t : request.prompt)
+        if (t < 0 || t >= spec().n_vocab)
+            return Error{ErrorCode::invalid_argument, "prompt",
+                         cat("token ", t, " is outside the vocabulary of ", spec().n_vocab),
+                         "use this model's tokenizer"};
     if (request.ignore_eos)  // text goes on instead of a new turn beginning
-        for (Token t = 0; t < spec().n_vocab; ++t)
-            if (tokenizer().is_end_of_generation(t))
-                request.sampling.logit_bias.push_back({t, -std::numeric_limits<double>::infinity()});
+        for (const Token t : tokenizer().ends())
+            request.sampling.logit_bias.push_back({t, -std::numeric_limits<double>::infinity()});
     if (request.sampling.dry_multiplier > 0 && request.sampling.dry_breaker_tokens.empty())
         request.sampling.dry_breaker_tokens =
             tokens_containing(tokenizer(), request.sampling.dry_sequence_breakers);

@@ -33,14 +33,14 @@ class Engine {
     Engine& operator=(Engine&&) noexcept;
     ~Engine();
 
-    // Errors: an empty prompt, one that does not fit the context (both numbers), bad sampling values, more
-    // answers to choose from than sequences that fit a batch.
+    // Errors: an empty prompt, one that does not fit the context (both numbers) or the vocabulary, bad
+    // sampling values, more answers to choose from than sequences that fit a batch.
     Result<RequestId> submit(Request request);
     void cancel(RequestId request);  // its end is reported by the next step
     bool idle() const;
 
     // Runs one mixed batch. Each running request yields at most one token; one whose answer is chosen among
-    // several yields the answer at its end.
+    // several yields the answer at its end. After an Error every request has ended and the engine is idle.
     Result<StepReport> step();
 
     // A grammar over this model's vocabulary, for requests. An Error if no token can begin what it asks for.

@@ -45,6 +45,7 @@ struct Engine::State {
     Result<Launched> launch_next();
     Result<std::optional<Launched>> launch_ahead(const Launched& last);
     Result<void> collect(const Launched& step, StepReport& report);
+    Result<StepReport> step();
     void forget(const Sequence& s);
     Result<void> repeat(Sequence& s);
 

@@ -210,20 +210,28 @@ Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
     return {};
 }
 
-Result<StepReport> Engine::step() {
-    State& e = *state_;
+Result<StepReport> Engine::State::step() {
     StepReport report;
-    e.report_cancelled(report);
-    if (e.sequences.empty()) {
-        e.ahead.reset();
+    report_cancelled(report);
+    if (sequences.empty()) {
+        ahead.reset();
         report.idle = report.events.empty();
         return report;
     }
     const bool started =
-        e.ahead && std::ranges::any_of(e.ahead->parts, [](const State::Part& p) { return p.sequence; });
-    const State::Launched step = started ? std::move(*e.ahead) : NIBBLE_TRY(e.launch_next());
-    e.ahead = NIBBLE_TRY(e.launch_ahead(step));
-    NIBBLE_TRY(e.collect(step, report));
+        ahead && std::ranges::any_of(ahead->parts, [](const Part& p) { return p.sequence != nullptr; });
+    const Launched step = started ? std::move(*ahead) : NIBBLE_TRY(launch_next());
+    ahead = NIBBLE_TRY(launch_ahead(step));
+    NIBBLE_TRY(collect(step, report));
+    return report;
+}
+
+Result<StepReport> Engine::step() {
+    auto report = state_->step();
+    if (!report) {  // rows of the step are counted as computed, and may not be
+        state_->ahead.reset();
+        state_->sequences.clear();
+    }
     return report;
 }
 

@@ -21,9 +21,9 @@ void ImportanceObserver::add_experts(const BoundInstr& b) {
     s.expert_rows.resize(static_cast<size_t>(p.n_experts));
     for (int64_t r = 0; r < x.rows; ++r)
         for (int64_t j = 0; j < p.n_used; ++j) {
-            const auto e = static_cast<size_t>(routes.row(r)[j]);
-            if (e >= s.expert_rows.size()) continue;
-            const auto width = static_cast<size_t>(k);
+            const float route = routes ? routes.row(r)[j] : static_cast<float>(j);
+            if (!(route >= 0 && route < static_cast<float>(p.n_experts))) continue;
+            const auto e = static_cast<size_t>(route), width = static_cast<size_t>(k);
             add_squares(x.row(r) + (x.cols == k ? 0 : j * k), std::span(s.squares).subspan(e * width, width));
             s.expert_rows[e] += 1;
             s.rows += 1;

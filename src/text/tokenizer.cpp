@@ -68,12 +68,12 @@ struct Tokenizer::State {
     Vocab vocab;
     std::unordered_map<std::string_view, Token> ids;  // views into vocab.tokens
     std::vector<std::string> pieces;                  // raw bytes by token
-    std::vector<bool> ends;
-    std::array<Token, 256> bytes;     // the token of a byte, -1 if there is none
-    MergeTable merges;                // bpe
-    std::vector<uint32_t> ranks;      // spm: by token, from scores
-    size_t longest = 0;               // spm: bytes of the longest token that text can become
-    bool spaces_begin_words = false;  // spm: no token holds a space behind another character
+    std::vector<Token> ends;                          // in order
+    std::array<Token, 256> bytes;                     // the token of a byte, -1 if there is none
+    MergeTable merges;                                // bpe
+    std::vector<uint32_t> ranks;                      // spm: by token, from scores
+    size_t longest = 0;                               // spm: bytes of the longest token that text can become
+    bool spaces_begin_words = false;                  // spm: no token holds a space behind another character
     Splitter splitter;
     SpecialTokens special;
 
@@ -158,14 +158,15 @@ Result<void> Tokenizer::State::index_tokens() {
     if (!spm)
         for (size_t b = 0; b < 256; ++b)
             if (const Token t = mergeable_id(byte_alphabet()[b]); t >= 0) bytes[b] = t;
-    ends.assign(vocab.tokens.size(), false);
     for (const Token t : vocab.end_of_generation)
-        if (t >= 0 && static_cast<size_t>(t) < ends.size()) ends[static_cast<size_t>(t)] = true;
+        if (t >= 0 && static_cast<size_t>(t) < vocab.tokens.size()) ends.push_back(t);
     for (const std::string_view name : usual_ends)
         if (const auto it = ids.find(name); it != ids.end() && type(it->second) == TokenType::control)
-            ends[static_cast<size_t>(it->second)] = true;
+            ends.push_back(it->second);
     for (const auto& id : {vocab.eos, vocab.eot, vocab.eom})
-        if (id) ends[static_cast<size_t>(*id)] = true;
+        if (id) ends.push_back(*id);
+    std::ranges::sort(ends);
+    ends.erase(std::ranges::unique(ends).begin(), ends.end());
     return {};
 }
 
@@ -398,9 +399,9 @@ bool Tokenizer::is_control(Token t) const {
     return t >= 0 && static_cast<size_t>(t) < n_vocab() && state_->type(t) == TokenType::control;
 }
 
-bool Tokenizer::is_end_of_generation(Token t) const {
-    return t >= 0 && static_cast<size_t>(t) < state_->ends.size() && state_->ends[static_cast<size_t>(t)];
-}
+bool Tokenizer::is_end_of_generation(Token t) const { return std::ranges::binary_search(state_->ends, t); }
+
+std::span<const Token> Tokenizer::ends() const { return state_->ends; }
 
 std::optional<Token> Tokenizer::find(std::string_view token_text) const {
     const auto it = state_->ids.find(token_text);

@@ -43,6 +43,7 @@ class Tokenizer {
     const Vocab& vocab() const;
     bool is_control(Token token) const;
     bool is_end_of_generation(Token token) const;
+    std::span<const Token> ends() const;                           // for which that is true, in order
     std::optional<Token> find(std::string_view token_text) const;  // as the vocabulary spells it
 
   private:

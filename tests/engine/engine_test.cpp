@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -235,8 +236,29 @@ TEST_CASE("cancelling, stop strings, length 0 and a full context") {
     CHECK(e.submit(long_one).error().what.find("40") != std::string::npos);
     Request outside = request("x", e, 1);
     outside.prompt = {99999};
-    REQUIRE(e.submit(outside));
-    CHECK(!e.step());
+    CHECK(e.submit(outside).error().what.find("99999") != std::string::npos);
+    outside.prompt = {5, -1};
+    CHECK(!e.submit(outside));
+}
+
+TEST_CASE("a step that fails ends its requests, and the next one is answered") {
+    Loaded l({});
+    Engine& e = *l.engine;
+    REQUIRE(e.submit(request("Once upon a time", e, 12)));
+    const std::string expected = run_all(e).begin()->second.text;
+    Request hopeless = request("The king", e, 8);
+    for (Token t = 0; t < e.spec().n_vocab; ++t)
+        hopeless.sampling.logit_bias.push_back({t, -std::numeric_limits<double>::infinity()});
+    REQUIRE(e.submit(hopeless));
+    REQUIRE(e.submit(request("The queen", e, 8)));
+    const auto failed = e.step();
+    REQUIRE(!failed);
+    CHECK(failed.error().message().find("excludes every token") != std::string::npos);
+    CHECK(e.idle());
+    REQUIRE(e.submit(request("Once upon a time", e, 12)));
+    const auto answers = run_all(e);
+    REQUIRE(answers.size() == 1);
+    CHECK(answers.begin()->second.text == expected);
 }
 
 TEST_CASE("the forecast is what is allocated") {

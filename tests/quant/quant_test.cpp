@@ -285,6 +285,28 @@ TEST_CASE("importance of experts: each counts its own rows") {
     CHECK(bytes("plain.gguf") != bytes("weighted.gguf"));
 }
 
+TEST_CASE("importance of latent attention: every head counts all rows of its own matrix") {
+    const auto backend = cpu_backend();
+    Backend* const list[] = {backend.get()};
+    EngineConfig config;
+    config.runner.ctx = config.runner.batch_tokens = config.runner.max_outputs = 16;
+    auto engine = Engine::load(root / "tests/golden/models/deepseek_v2", config, list);
+    REQUIRE(engine);
+    const std::vector<int32_t> tokens = {3, 10, 17, 24, 31, 38, 45, 52, 59, 66, 73, 80, 87, 4, 11, 18};
+    const auto cut = cut_windows(tokens, 16, 16, {});
+    REQUIRE(cut.size() == 1);
+    ImportanceObserver observer;
+    REQUIRE(Scorer(*engine).logits(cut[0], &observer));
+    Importance collected;
+    REQUIRE(observer.finish(engine->runner().program(), collected).ok());
+    for (const std::string_view part : {"attn_k_b", "attn_v_b"}) {
+        const auto& e = collected.tensors.at(cat("blk.0.", part, ".weight"));
+        REQUIRE(e.expert_counts.size() > 1);  // heads
+        for (const float count : e.expert_counts) CHECK(count == 16);
+        CHECK(std::ranges::all_of(e.sums, [](float x) { return x > 0; }));
+    }
+}
+
 TEST_CASE("importance: collected, written, read, and used") {
     const Scratch s;
     const auto backend = cpu_backend();
