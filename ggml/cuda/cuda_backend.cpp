@@ -385,6 +385,16 @@ Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
     return {};
 }
 
+// After a recording that failed: it did no work, and steps differ from recorded ones in speed alone. What is
+// wrong with the device itself, or with a launch, comes up again.
+Result<void> CudaBackend::run_unrecorded(std::span<BoundInstr> instrs) {
+    stream_.forget_error();
+    NIBBLE_TRY(stream_.synchronize());
+    options_.graphs = false;
+    graphs_.clear();
+    return launch_all(instrs);
+}
+
 Result<void> CudaBackend::run(std::span<BoundInstr> instrs, Observer* observer) {
     if (observer) {
         for (BoundInstr& b : instrs) NIBBLE_TRY(observed(b, *observer));
@@ -409,7 +419,8 @@ Result<void> CudaBackend::run(std::span<BoundInstr> instrs, Observer* observer) 
         const auto launched = launch_all(instrs);
         auto graph = stream_.end_capture();
         NIBBLE_TRY(launched);
-        recorded.graph = std::make_unique<cuda::Graph>(NIBBLE_TRY(std::move(graph)));
+        if (!graph) return run_unrecorded(instrs);
+        recorded.graph = std::make_unique<cuda::Graph>(std::move(*graph));
         recorded.graph->launch(stream_);
         ++graph_launches_;
     }

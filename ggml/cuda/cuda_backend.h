@@ -87,6 +87,7 @@ class CudaBackend final : public Backend {
           pool_(std::make_unique<ThreadPool>(options.threads)) {}
 
     Result<void> launch_all(std::span<BoundInstr> instrs);
+    Result<void> run_unrecorded(std::span<BoundInstr> instrs);
     Result<void> check_weights(std::span<const BoundInstr> instrs) const;
     cuda::Exec exec(cuda::Stream* stream) const;
     void launch_one(const BoundInstr& instr);

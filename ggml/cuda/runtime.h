@@ -77,6 +77,7 @@ class Stream {
     bool overlaps() const { return overlaps_; }
     // What is being launched, for messages; until the next call, which may be with nothing.
     void at(std::string_view place) { place_ = place; }
+    void forget_error() { error_.clear(); }
     void failed(std::string_view what) {
         if (error_.empty()) error_ = place_.empty() ? std::string(what) : cat(place_, ": ", what);
     }

@@ -3,6 +3,7 @@
 #include "src/engine/engine.h"
 
 #include <cmath>
+#include <cstdlib>
 
 #include <doctest/doctest.h>
 
@@ -80,6 +81,23 @@ TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
         }
     }
     CHECK(gpu->graph_launches() > 0);
+}
+
+TEST_CASE("a step that cannot be recorded is done without") {
+    auto cpu = CpuBackend::create({1, "", true});
+    const auto recorded = test_card(), refused = test_card();
+    REQUIRE(cpu);
+    if (!recorded || !refused) return;
+    Backend* const first[] = {cpu->get(), recorded.get()};
+    Backend* const second[] = {cpu->get(), refused.get()};
+    const std::string model = "tests/golden/models/qwen2";
+    const Logits expected = logits(model, first, -1);
+    REQUIRE(::setenv("NIBBLE_CARD_GRAPHS", "0", 1) == 0);  // a card does not know that, and records
+    const Logits actual = logits(model, second, -1);
+    ::unsetenv("NIBBLE_CARD_GRAPHS");
+    CHECK(recorded->graph_launches() > 0);
+    CHECK(actual.prompt == expected.prompt);
+    CHECK(actual.next == expected.next);
 }
 
 TEST_CASE("instructions that share or overlap launches give the bits of those by themselves") {

@@ -287,6 +287,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* graph) {
     return rt().broken;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+    if (setting("NIBBLE_CARD_GRAPHS", 1) == 0)
+        return rt().fail(cudaErrorMemoryAllocation, "no graphs, as NIBBLE_CARD_GRAPHS says");
     *exec = reinterpret_cast<cudaGraphExec_t>(new Works(*reinterpret_cast<Works*>(graph)));
     return cudaSuccess;
 }
