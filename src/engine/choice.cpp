@@ -9,6 +9,12 @@
 namespace nibble {
 namespace {
 
+constexpr float never = -std::numeric_limits<float>::infinity();
+
+bool has_token(std::span<const float> logits) {
+    return std::ranges::any_of(logits, [](float l) { return l != never; });
+}
+
 bool is_complete(const Alternative& a) { return a.finish != Finish::cancelled && a.finish != Finish::stuck; }
 
 bool better(const Alternative& a, const Alternative& b) {
@@ -45,14 +51,13 @@ std::unique_ptr<Sequence> Engine::State::fork(const Sequence& s) const {
     return twin;
 }
 
-// The answer as it is now is one of those to choose from.
-void Engine::State::end(Sequence& s, Finish finish) {
-    if (finish == Finish::cancelled || finish == Finish::stuck)
-        s.answer.text += s.stop.push(s.detokenizer.flush()) + s.stop.flush();
+// The answer as it is now, as one of those to choose from.
+Alternative Engine::State::ended(Sequence& s, Finish finish) {
+    if (finish == Finish::cancelled || finish == Finish::stuck) s.answer.text += rest_of(s);
     s.answer.finish = finish;
     s.answer.score =
         answer_score(s.answer.logprob, s.answer.tokens.size(), s.choice->decoding.length_penalty);
-    s.choice->ended.push_back(std::move(s.answer));
+    return std::move(s.answer);
 }
 
 Event Engine::State::chosen(RequestId id, Choice& choice) const {
@@ -110,13 +115,13 @@ Result<Engine::State::Sequences> Engine::State::draw_each(Sequences sequences, s
         Sequence& s = *sequences[i];
         if (!logits[i].empty()) {
             Event e = NIBBLE_TRY(sample(s, logits[i]));
-            if (e.token >= 0) {
-                const double logprob = static_cast<double>(logits[i][static_cast<size_t>(e.token)]) -
-                                       NIBBLE_TRY(log_sum_exp(logits[i]));
+            const double logprob = e.logprob;
+            if (e.token >= 0)
                 add(s.answer, e, {logprob, std::move(e.top)}, s.request->logprobs >= 0);
-            }
+            else
+                s.answer.text += e.text;
             if (e.finish != Finish::none) {
-                end(s, e.finish);
+                s.choice->ended.push_back(ended(s, e.finish));
                 continue;
             }
         }
@@ -125,53 +130,65 @@ Result<Engine::State::Sequences> Engine::State::draw_each(Sequences sequences, s
     return next;
 }
 
-// The n most likely tokens that are allowed, with their log-probabilities among all tokens.
-Result<std::vector<TokenLogprob>> Engine::State::next_tokens(const Sequence& s, std::span<float> logits,
-                                                             size_t n, TokenDetail& detail) const {
+Result<Engine::State::BeamLogits> Engine::State::weigh(const Sequence& s, std::span<float> logits) const {
     forbid_padding(logits);
-    const double log_sum = NIBBLE_TRY(log_sum_exp(logits));
+    BeamLogits row{logits, NIBBLE_TRY(log_sum_exp(logits)), {}};
     if (s.request->logprobs > 0)
-        detail.top = NIBBLE_TRY(top_logprobs(logits, static_cast<size_t>(s.request->logprobs)));
-    constexpr float never = -std::numeric_limits<float>::infinity();
+        row.top = NIBBLE_TRY(top_logprobs(logits, static_cast<size_t>(s.request->logprobs), row.log_sum));
     if (s.matcher) forbid_what_breaks(*s.matcher, logits);
     if (s.request->ignore_eos)
         for (const Token t : tokenizer.ends()) logits[static_cast<size_t>(t)] = never;
-    if (std::ranges::all_of(logits, [](float l) { return l == never; })) return std::vector<TokenLogprob>();
-    std::vector<TokenLogprob> next = NIBBLE_TRY(top_logprobs(logits, n));
-    std::erase_if(next, [&](const TokenLogprob& t) { return logits[static_cast<size_t>(t.token)] == never; });
-    for (TokenLogprob& t : next)
-        t.logprob = static_cast<double>(logits[static_cast<size_t>(t.token)]) - log_sum;
-    return next;
+    return row;
 }
 
-// One step of the search that beam_search.h defines.
+// The search that beam_search.h defines, by the n best tokens of every beam: fewer beams than asked for if
+// too many of those ended.
+Result<Engine::State::Extended> Engine::State::extend_beams(const Sequences& beams,
+                                                            std::span<const BeamLogits> rows,
+                                                            size_t n) const {
+    const auto width = static_cast<size_t>(beams[0]->choice->decoding.width);
+    std::vector<double> logprobs;
+    std::vector<std::vector<TokenLogprob>> tokens;
+    for (size_t i = 0; i < beams.size(); ++i) {
+        logprobs.push_back(beams[i]->answer.logprob);
+        tokens.emplace_back();
+        if (has_token(rows[i].logits))
+            tokens.back() = NIBBLE_TRY(top_logprobs(rows[i].logits, n, rows[i].log_sum));
+    }
+    Extended result;
+    const auto continuations = best_continuations(logprobs, tokens, n);
+    for (size_t rank = 0; rank < continuations.size() && result.beams.size() < width; ++rank) {
+        const Continuation& c = continuations[rank];
+        auto beam = fork(*beams[c.beam]);
+        if (beam->matcher) NIBBLE_TRY(beam->matcher->accept(c.token));
+        const Event e = append(*beam, c.token);
+        add(beam->answer, e, {c.token_logprob, rows[c.beam].top}, beam->request->logprobs >= 0);
+        if (e.finish == Finish::none)
+            result.beams.push_back(std::move(beam));
+        else if (rank < width)
+            result.ended.push_back(ended(*beam, e.finish));
+    }
+    return result;
+}
+
 Result<Engine::State::Sequences> Engine::State::extend_beams(Sequences beams, std::span<const Row> rows) {
     if (rows.size() != beams.size())
         return Error{ErrorCode::internal, "beams", "were not computed together", ""};
     Choice& choice = *beams[0]->choice;
     const auto width = static_cast<size_t>(choice.decoding.width);
-    const size_t n_ends = tokenizer.ends().size();  // of them none goes on
-    std::vector<double> logprobs;
-    std::vector<std::vector<TokenLogprob>> tokens;
-    std::vector<TokenDetail> details(beams.size());
+    std::vector<BeamLogits> weighed;
     for (size_t i = 0; i < beams.size(); ++i) {
-        logprobs.push_back(beams[i]->answer.logprob);
-        tokens.push_back(NIBBLE_TRY(next_tokens(*beams[i], rows[i].logits, width + n_ends, details[i])));
-        if (tokens.back().empty()) end(*beams[i], Finish::stuck);
+        weighed.push_back(NIBBLE_TRY(weigh(*beams[i], rows[i].logits)));
+        if (!has_token(rows[i].logits)) choice.ended.push_back(ended(*fork(*beams[i]), Finish::stuck));
     }
-    Sequences next;
-    const auto continuations = best_continuations(logprobs, tokens, width + beams.size() * n_ends);
-    for (size_t rank = 0; rank < continuations.size() && next.size() < width; ++rank) {
-        const Continuation& c = continuations[rank];
-        auto beam = fork(*beams[c.beam]);
-        if (beam->matcher) NIBBLE_TRY(beam->matcher->accept(c.token));
-        const Event e = append(*beam, c.token);
-        add(beam->answer, e, {c.token_logprob, details[c.beam].top}, beam->request->logprobs >= 0);
-        if (e.finish == Finish::none)
-            next.push_back(std::move(beam));
-        else if (rank < width)
-            end(*beam, e.finish);
-    }
+    // As many as go on if only the model's ends end an answer; stop strings and constraints end others, too.
+    const size_t vocabulary = tokenizer.n_vocab(), all = beams.size() * vocabulary;
+    size_t n = std::min(all, width + beams.size() * tokenizer.ends().size());
+    Extended step = NIBBLE_TRY(extend_beams(beams, weighed, n));
+    for (; step.beams.size() < width && n < all; step = NIBBLE_TRY(extend_beams(beams, weighed, n)))
+        n = std::min(all, 4 * n);
+    std::ranges::move(step.ended, std::back_inserter(choice.ended));
+    Sequences next = std::move(step.beams);
     if (next.empty() || choice.ended.size() < width) return next;
     std::ranges::stable_sort(choice.ended, better);
     choice.ended.resize(width);

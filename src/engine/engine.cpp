@@ -161,10 +161,10 @@ void Engine::State::report_cancelled(StepReport& report) {
         if (!s->cancelled) return false;
         if (s->choice) {
             if (choices.empty() || choices.back().first != s->id) choices.push_back({s->id, s->choice});
-            end(*s, Finish::cancelled);
+            s->choice->ended.push_back(ended(*s, Finish::cancelled));
             return true;
         }
-        report.events.push_back({s->id, -1, s->stop.flush(), Finish::cancelled});
+        report.events.push_back({s->id, -1, rest_of(*s), Finish::cancelled});
         forget(*s);
         remember(*s);
         return true;

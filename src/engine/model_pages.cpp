@@ -16,7 +16,40 @@ struct Fnv {
         add(std::as_bytes(std::span(text)));
         add(std::as_bytes(std::span("", 1)));
     }
+    template <class... Number>
+    void numbers(Number... n) {
+        (add(std::as_bytes(std::span(&n, 1))), ...);
+    }
 };
+
+void add(Fnv& fnv, const AttentionSpec& a) {
+    fnv.numbers(a.n_heads, a.n_kv_heads, a.head_dim, a.v_head_dim, a.window, a.scale, a.softcap, a.qk_norm,
+                a.query_scale.beta, a.query_scale.period, a.rope);
+}
+void add(Fnv& fnv, const LatentAttentionSpec& a) {
+    fnv.numbers(a.n_heads, a.latent_dim, a.nope_dim, a.rope_dim, a.v_head_dim, a.scale, a.norm_eps, a.rope);
+}
+void add(Fnv& fnv, const DenseFfnSpec& f) { fnv.numbers(f.n_ff, f.act, f.gated); }
+void add(Fnv& fnv, const MoeFfnSpec& f) {
+    fnv.numbers(f.n_experts, f.n_used, f.n_ff, f.normalize, f.gating, f.n_groups, f.n_groups_used, f.scale,
+                f.act, f.limit, f.up_shift, f.n_ff_shared);
+}
+
+// What the model computes of its weights, with the choices that use_context() made: a folder's config.json is
+// no metadata, and frequencies can depend on the length of the context.
+void add(Fnv& fnv, const ModelSpec& spec) {
+    fnv.numbers(spec.norm_eps, spec.layer_norm, spec.embed_scale, spec.residual_scale);
+    for (const RopeSpec& r : spec.ropes) {
+        fnv.numbers(r.rot_dim, r.style, r.magnitude);
+        fnv.add(std::as_bytes(std::span(r.inv_freq)));
+    }
+    for (const LayerSpec& l : spec.layers) {
+        std::visit([&](const auto& mixer) { add(fnv, mixer); }, l.mixer);
+        std::visit([&](const auto& ffn) { add(fnv, ffn); }, l.ffn);
+        fnv.numbers(l.pre_norm, l.post_norm, l.parallel);
+        fnv.add(l.ffn_norm);
+    }
+}
 
 }  // namespace
 
@@ -79,6 +112,7 @@ uint64_t ModelRunner::fingerprint() const {
         for (size_t i = 0; i < n_samples; ++i)
             fnv.add(t.data.subspan((n - length) / (n_samples - 1) * i, length));
     }
+    add(fnv, spec());
     return fnv.hash;
 }
 

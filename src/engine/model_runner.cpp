@@ -38,7 +38,8 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
     if (c.batch_tokens == 0) c.batch_tokens = default_batch;
     if (c.max_sequences < 1 || c.batch_tokens < 1 || c.page_size < 1)
         return usage("batch", "sizes must be at least 1", "");
-    c.batch_tokens = std::max(std::min(c.batch_tokens, c.ctx * c.max_sequences), c.max_sequences);
+    const int64_t most = int64_t{c.ctx} * c.max_sequences;
+    c.batch_tokens = std::max(static_cast<int32_t>(std::min<int64_t>(c.batch_tokens, most)), c.max_sequences);
     if (c.max_outputs == 0) c.max_outputs = c.max_sequences;
     c.max_outputs = std::min(c.max_outputs, c.batch_tokens);
     for (const Type t : {c.k_type, c.v_type})

@@ -65,6 +65,7 @@ struct Event {
     Token token = -1;  // -1: an end without a token (cancelled, stuck)
     std::string text;
     Finish finish = Finish::none;
+    bool text_held = false;           // some of its text is held back
     double logprob = 0;               // of the token, under the model's own distribution; if asked for
     std::vector<TokenLogprob> top{};  // the most likely tokens there, in order; if asked for
     // Best-of and beams have two events without a token: when the prompt is computed, and at the end with the

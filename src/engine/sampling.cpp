@@ -39,6 +39,12 @@ class MatcherFilter : public TokenFilter {
 
 }  // namespace
 
+// The text that was held back, at the end.
+std::string Engine::State::rest_of(Sequence& s) {
+    const std::string last = s.stop.push(s.detokenizer.flush());
+    return last + s.stop.flush();
+}
+
 Finish Engine::State::finish_of(const Sequence& s, Token token) const {
     if (s.stop.matched()) return Finish::stop;
     if (!s.request->ignore_eos && tokenizer.is_end_of_generation(token)) return Finish::eos;
@@ -92,22 +98,23 @@ Result<Event> Engine::State::sample(Sequence& s, size_t row) {
 
 Result<Event> Engine::State::sample(Sequence& s, std::span<float> logits) {
     forbid_padding(logits);
-    Event e;
-    e.request = s.id;
+    // Of the model's own distribution: a constraint may change the logits below.
+    const bool weighed = s.request->logprobs >= 0 || s.choice;
+    const double log_sum = weighed ? NIBBLE_TRY(log_sum_exp(logits)) : 0;
+    std::vector<TokenLogprob> top;
     if (s.request->logprobs > 0)
-        e.top = NIBBLE_TRY(top_logprobs(logits, static_cast<size_t>(s.request->logprobs)));
+        top = NIBBLE_TRY(top_logprobs(logits, static_cast<size_t>(s.request->logprobs), log_sum));
     const std::optional<Token> token = NIBBLE_TRY(pick(s, logits));
-    if (!token) {
-        e.text = s.stop.push(s.detokenizer.flush()) + s.stop.flush();
+    Event e;
+    if (token) {
+        e = append(s, *token);
+        if (weighed) e.logprob = static_cast<double>(logits[static_cast<size_t>(*token)]) - log_sum;
+    } else {
+        e.request = s.id;
+        e.text = rest_of(s);
         e.finish = Finish::stuck;
-        return e;
     }
-    std::vector<TokenLogprob> top = std::move(e.top);
-    e = append(s, *token);
     e.top = std::move(top);
-    if (s.request->logprobs >= 0)
-        e.logprob =
-            static_cast<double>(logits[static_cast<size_t>(e.token)]) - NIBBLE_TRY(log_sum_exp(logits));
     return e;
 }
 
@@ -123,10 +130,8 @@ Event Engine::State::append(Sequence& s, Token token) const {
     const bool ends = !s.request->ignore_eos && tokenizer.is_end_of_generation(token);
     if (!ends) e.text = s.stop.push(s.detokenizer.push(token));
     e.finish = finish_of(s, token);
-    if (e.finish != Finish::none && e.finish != Finish::stop) {
-        e.text += s.stop.push(s.detokenizer.flush());
-        e.text += s.stop.flush();
-    }
+    if (e.finish != Finish::none && e.finish != Finish::stop) e.text += rest_of(s);
+    e.text_held = s.detokenizer.holds() || s.stop.holds();
     return e;
 }
 

@@ -46,6 +46,7 @@ struct Engine::State {
     Result<std::optional<Launched>> launch_ahead(const Launched& last);
     Result<void> collect(const Launched& step, StepReport& report);
     Result<StepReport> step();
+    bool drop_behind_windows(Sequence& s, int32_t end, bool drop) const;
     void forget(const Sequence& s);
     Result<void> repeat(Sequence& s);
 
@@ -56,6 +57,7 @@ struct Engine::State {
     Result<std::optional<Token>> pick(Sequence& s, const FirstTokens& first);
     void forbid_padding(std::span<float> logits) const;
     Event append(Sequence& s, Token token) const;
+    static std::string rest_of(Sequence& s);
     Finish finish_of(const Sequence& s, Token token) const;
     void remember(Sequence& s);
     void remember(std::span<const Token> stored, std::span<const BlockTable> tables, bool last_page);
@@ -74,9 +76,19 @@ struct Engine::State {
     Result<void> choose(std::span<const Row> rows, StepReport& report);
     Result<Sequences> draw_each(Sequences sequences, std::span<const Row> rows);
     Result<Sequences> extend_beams(Sequences beams, std::span<const Row> rows);
-    Result<std::vector<TokenLogprob>> next_tokens(const Sequence& s, std::span<float> logits, size_t n,
-                                                  TokenDetail& detail) const;
-    static void end(Sequence& s, Finish finish);
+    // The logits of a beam, those that may not follow at -inf, and what they were before.
+    struct BeamLogits {
+        std::span<float> logits;
+        double log_sum = 0;
+        std::vector<TokenLogprob> top;  // if log-probabilities were asked for
+    };
+    Result<BeamLogits> weigh(const Sequence& s, std::span<float> logits) const;
+    struct Extended {
+        Sequences beams;
+        std::vector<Alternative> ended;
+    };
+    Result<Extended> extend_beams(const Sequences& beams, std::span<const BeamLogits> rows, size_t n) const;
+    static Alternative ended(Sequence& s, Finish finish);
     Event chosen(RequestId id, Choice& choice) const;
 };
 

@@ -170,6 +170,18 @@ Result<void> Engine::State::repeat(Sequence& s) {
     return {};
 }
 
+// Whether pages lie behind the windows of the row that follows `end` rows; dropped if that is so wished.
+bool Engine::State::drop_behind_windows(Sequence& s, int32_t end, bool drop) const {
+    bool any = false;
+    for (size_t g = 0; g < groups.size(); ++g) {
+        if (groups[g].window == 0) continue;
+        const int32_t first = end - groups[g].window + 1;
+        any |= first >= s.tables[g].begin() + runner.config().page_size;
+        if (drop) s.tables[g].drop_before(first);
+    }
+    return any;
+}
+
 Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
     std::vector<Token> drawn;
     if (step.drawn) drawn = NIBBLE_TRY(runner.drawn(ahead ? 1 : 0));
@@ -184,11 +196,12 @@ Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
             NIBBLE_TRY(repeat(s));
             continue;
         }
-        for (size_t g = 0; g < groups.size(); ++g)
-            if (groups[g].window) s.tables[g].drop_before(part.end - groups[g].window + 1);
-        if (part.out < 0) continue;
-        if (!s.decoding())
+        // Known before they are dropped, so that the next request finds them while nobody needs the memory.
+        const bool drops = drop_behind_windows(s, part.end, false);
+        if (drops || (part.out >= 0 && !s.decoding()))
             remember(std::span(s.tokens).first(static_cast<size_t>(part.end)), s.tables, false);
+        if (drops) drop_behind_windows(s, part.end, true);
+        if (part.out < 0) continue;
         if (s.request->max_tokens == 0) {  // the prompt alone was wanted
             report.events.push_back({s.id, -1, "", Finish::length});
         } else if (s.choice) {

@@ -30,9 +30,12 @@ Result<double> log_sum_exp(std::span<const float> logits) {
 }
 
 Result<std::vector<TokenLogprob>> top_logprobs(std::span<const float> logits, size_t n) {
+    return top_logprobs(logits, n, NIBBLE_TRY(log_sum_exp(logits)));
+}
+
+Result<std::vector<TokenLogprob>> top_logprobs(std::span<const float> logits, size_t n, double log_sum) {
     Candidates candidates;
     NIBBLE_TRY(candidates.begin(unedited(logits)));
-    const double log_sum = normalizer(logits, candidates.best());
     std::vector<TokenLogprob> result;
     if (n == 0) return result;
     candidates.keep_top(n);

@@ -21,5 +21,7 @@ Result<double> log_sum_exp(std::span<const float> logits);
 
 // The n most likely tokens in order (fewer if fewer are possible). O(vocabulary), without sorting it.
 Result<std::vector<TokenLogprob>> top_logprobs(std::span<const float> logits, size_t n);
+// With a normalizer that is known: of these logits, or of those before some were set to -inf.
+Result<std::vector<TokenLogprob>> top_logprobs(std::span<const float> logits, size_t n, double log_sum);
 
 }  // namespace nibble

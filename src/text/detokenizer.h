@@ -17,6 +17,7 @@ class Detokenizer {
 
     std::string push(Token token);
     std::string flush();  // what was held back: the beginning of a character, shown as U+FFFD
+    bool holds() const { return !pending_.empty(); }
 
   private:
     const Tokenizer* tokenizer_;

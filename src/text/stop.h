@@ -21,6 +21,7 @@ class StopMatcher {
     std::string flush();  // the end of the stream: what was held back, unless a stop matched
 
     bool matched() const { return matched_; }
+    bool holds() const { return !held_.empty(); }
     const std::string& match() const { return match_; }
 
   private:
