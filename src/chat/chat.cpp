@@ -48,7 +48,7 @@ int32_t Chat::reserve() const {
 }
 
 Result<Chat::Prompt> Chat::make_prompt() {
-    if (first_ >= conversation.messages.size()) first_ = 0;  // an older state of the conversation
+    if (conversation.messages.size() < answered_) first_ = 0;  // an older state of the conversation
     const RenderedPrompt rendered = NIBBLE_TRY(format_.render(conversation, first_));
     Prompt p{rendered.text(), {}, rendered.opens_thinking()};
     // Behind what the model has seen comes a control token in the usual case: then nothing merges across.
@@ -125,6 +125,7 @@ Result<bool> Chat::run(Request request, const ChatHooks& hooks, Turn& turn, std:
         const StepReport report = NIBBLE_TRY(engine_->step());
         turn.prefill_tokens += report.prefill_tokens;
         for (const Event& e : report.events) {
+            if (e.request != id) continue;
             if (e.token >= 0) {
                 generated.push_back(e.token);
                 ++used;
@@ -133,7 +134,8 @@ Result<bool> Chat::run(Request request, const ChatHooks& hooks, Turn& turn, std:
             turn.text += e.text;
             if (hooks.text && !e.text.empty()) hooks.text(e.text);
             turn.finish = e.finish;
-            if (options.overflow == Overflow::shift && !e.text.empty() &&
+            // What is held back would be lost to the request that goes on.
+            if (options.overflow == Overflow::shift && !e.text.empty() && !e.text_held &&
                 used + shift_margin >= engine_->ctx())
                 make_room = true;
         }
@@ -146,6 +148,13 @@ Result<bool> Chat::run(Request request, const ChatHooks& hooks, Turn& turn, std:
 }
 
 Result<Turn> Chat::answer(const ChatHooks& hooks) {
+    Conversation kept = conversation;
+    auto turn = answer_last(hooks);
+    if (!turn) conversation = std::move(kept);
+    return turn;
+}
+
+Result<Turn> Chat::answer_last(const ChatHooks& hooks) {
     if (!conversation.forget_answer())
         return Error{ErrorCode::invalid_argument, "conversation", "has no message to answer", ""};
     Prompt prompt = NIBBLE_TRY(fit(hooks));
@@ -170,6 +179,7 @@ Result<Turn> Chat::answer(const ChatHooks& hooks) {
         hooks.notice(cat("the context of ", engine_->ctx(), " tokens is full: the answer ends here"));
     turn.generated = static_cast<int32_t>(generated.size());
     conversation.messages.push_back({"assistant", turn.text});
+    answered_ = conversation.messages.size();
 
     if (!generated.empty() && format_.tokenizer().is_end_of_generation(generated.back()))
         generated.pop_back();
@@ -186,7 +196,8 @@ Result<Turn> Chat::answer(const ChatHooks& hooks) {
 
 void Chat::begin(Conversation other) {
     conversation = std::move(other);
-    first_ = 0;
+    first_ = answered_ = 0;
+    stream_ = 0;
 }
 
 ChatState Chat::state() const { return {conversation, first_, stream_, known_text_, known_tokens_}; }
@@ -194,6 +205,7 @@ ChatState Chat::state() const { return {conversation, first_, stream_, known_tex
 void Chat::restore(ChatState s) {
     conversation = std::move(s.conversation);
     first_ = static_cast<size_t>(s.first);
+    answered_ = conversation.messages.size();
     stream_ = s.stream;
     known_text_ = std::move(s.text);
     known_tokens_ = std::move(s.tokens);
@@ -208,9 +220,11 @@ Result<Turn> Chat::say(std::string message, const ChatHooks& hooks) {
 
 Result<std::vector<TokenLogprob>> Chat::next_tokens(int32_t n) {
     Conversation kept = conversation;
+    const size_t first = first_;
     conversation.forget_answer();
     auto prompt = fit({});
     conversation = std::move(kept);
+    first_ = first;
     if (!prompt) return std::move(prompt).error();
     Request r = request_for(*prompt, {});
     --stream_;  // nothing is drawn that the conversation keeps

@@ -64,11 +64,13 @@ class Chat {
 
     // Appends the user's message and answers it. On an Error the message is taken back.
     Result<Turn> say(std::string message, const ChatHooks& hooks);
-    // Answers the user's last message (again).
+    // Answers the user's last message (again). On an Error the conversation is as it was.
     Result<Turn> answer(const ChatHooks& hooks);
 
-    // Another conversation takes the place of this one, and none of it is left out.
+    // Another conversation takes the place of this one: none of it is left out, and its random numbers are
+    // those of a new chat.
     void begin(Conversation other);
+    void restart_random_numbers() { stream_ = 0; }
     ChatState state() const;
     void restore(ChatState state);
 
@@ -85,6 +87,7 @@ class Chat {
         std::vector<Token> tokens;
         bool opens_thinking = false;
     };
+    Result<Turn> answer_last(const ChatHooks& hooks);
     Result<Prompt> make_prompt();
     Result<Prompt> fit(const ChatHooks& hooks);
     bool drop_oldest_turn();
@@ -95,7 +98,8 @@ class Chat {
 
     Engine* engine_;
     ChatFormat format_;
-    size_t first_ = 0;  // the oldest message that is sent
+    size_t first_ = 0;     // the oldest message that is sent
+    size_t answered_ = 0;  // messages there were after the last answer: with fewer, all may fit again
     uint64_t stream_ = 0;
     // The last prompt and answer as the model saw them. Text does not say which of several spellings in
     // tokens the model chose, and the cache holds that one.
