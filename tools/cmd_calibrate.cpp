@@ -16,10 +16,12 @@ struct CalibrateCommand {
     RunOptions options;
     WindowOptions text;
     std::string out;
+    bool force = false;
     Result<int> operator()() const;
 };
 
 Result<int> CalibrateCommand::operator()() const {
+    NIBBLE_TRY(check_destination(out, force));
     (void)NIBBLE_TRY(AtomicFile::create(out));  // not after hours of work that the file cannot be written
     const auto backends = NIBBLE_TRY(options.backends());
     const auto list = pointers(backends);
@@ -51,6 +53,7 @@ std::function<Result<int>()> setup(Flags& flags) {
     c->model.add(flags);
     c->text.add(flags);
     flags.value("-o,--output", c->out, "the importance file to write").required().type_name("FILE");
+    flags.on("--force", c->force, "overwrite an existing file");
     c->options.add_ctx(flags, WindowOptions::ctx_help);
     c->options.add(flags);
     flags.examples(

@@ -62,7 +62,11 @@ void answer(Repl& r, std::optional<std::string> message) {
     auto turn = message ? r.chat.say(std::move(*message), hooks) : r.chat.answer(hooks);
     take_interrupt();
     r.view.end_answer();
-    if (!turn) return r.fail(turn.error());
+    const std::optional<Conversation> otherwise = std::exchange(r.otherwise, {});
+    if (!turn) {
+        if (otherwise) r.chat.conversation = *otherwise;
+        return r.fail(turn.error());
+    }
     r.last = *turn;
     r.view.status(*turn, r.chat.engine().ctx());
 }
@@ -110,7 +114,9 @@ Result<int> ChatCommand::operator()() const {
         view.line(cat(path.filename().string(), ", context ", engine.ctx(), " tokens, seed ", *params.seed,
                       ". /help lists the commands."));
     converse(repl);
-    if (!session.empty() && !chat.conversation.empty()) NIBBLE_TRY(save_session(chat, session));
+    std::error_code unknown;
+    const bool worth_keeping = !chat.conversation.empty() || std::filesystem::exists(session, unknown);
+    if (!session.empty() && worth_keeping) NIBBLE_TRY(save_session(chat, session));
     return repl.failed && !terminal.is_terminal() ? exit_failure : exit_ok;  // a script wants to know
 }
 

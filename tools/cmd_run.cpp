@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <map>
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -78,9 +79,13 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::vector<Conversati
         ModelFormat f = NIBBLE_TRY(chat_template.format(tokenizer));
         if (!f.warning.empty()) std::fprintf(stderr, "nibble: warning: %s\n", f.warning.c_str());
         format = std::move(f.format);
-    } else if (!prompts.system.empty()) {
-        return Error{ErrorCode::invalid_argument, "--system", "has no place in a raw prompt", "add --chat"};
     }
+    const std::string chat_needed = raw       ? "leave out --raw"
+                                    : special ? "leave out --special"
+                                              : "add --chat: the model has no template of its own";
+    if (!format && !prompts.system.empty())
+        return Error{ErrorCode::invalid_argument, "--system", "has no place in a raw prompt", chat_needed};
+    std::map<std::vector<Token>, uint64_t> seen;  // how often each prompt came: they draw different numbers
     for (const Conversation& c : conversations) {
         Request r = base;
         RunAnswer answer;
@@ -91,6 +96,9 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::vector<Conversati
             r.stop.insert(r.stop.end(), format->stops().begin(), format->stops().end());
             if (echo) answer.prompt = rendered.text();
         } else {
+            if (!c.system.empty() || c.messages.size() > 1)
+                return Error{ErrorCode::invalid_argument, cat("prompt ", output.answers().size() + 1),
+                             "is a conversation, which a raw prompt cannot be", chat_needed};
             EncodeOptions encode;
             encode.parse_special = special;
             r.prompt = tokenizer.encode(c.messages.back().content, encode);
@@ -99,7 +107,7 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::vector<Conversati
         r.max_tokens = n;
         r.ignore_eos = ignore_eos;
         r.logprobs = logprobs;
-        r.stream = output.answers().size();
+        r.stream = seen[r.prompt]++;
         answer.prompt_tokens = static_cast<int64_t>(r.prompt.size());
         if (logprobs >= 0) answer.logprobs = nlohmann::ordered_json::array();
         answer.start = answer.first = answer.end = Clock::now();

@@ -2,6 +2,8 @@
 // Standard input counts as a document when it is a pipe or a file; /dev/null and terminals do not.
 #include "tools/run_prompts.h"
 
+#include <algorithm>
+
 #include <sys/stat.h>
 
 #include "src/text/utf8.h"
@@ -28,6 +30,10 @@ Result<Conversation> from_json(const std::string& file, size_t line, const Json&
         return o.is_object() && o.contains(key) && o[key].is_string() ? &o[key].get_ref<const std::string&>()
                                                                       : nullptr;
     };
+    constexpr std::string_view known[] = {"prompt", "system", "messages"};
+    for (const auto& [key, value] : j.items())
+        if (std::ranges::find(known, key) == std::end(known))
+            return bad_line(file, line, cat("has '", key.substr(0, 40), "', which is not known here"));
     Conversation c{std::move(system), {}};
     if (const auto* s = text(j, "system")) c.system = *s;
     if (const auto* p = text(j, "prompt")) c.messages.push_back({"user", *p});
@@ -62,11 +68,13 @@ void PromptSource::add(Flags& flags) {
 Result<Conversation> PromptSource::one() const {
     std::string text = prompt;
     for (const std::string& w : words) text += cat(text.empty() ? "" : " ", w);
-    std::string document;
-    if (!file.empty() || is_piped(STDIN_FILENO)) document = NIBBLE_TRY(read_input(file.empty() ? "-" : file));
-    if (document.ends_with('\n')) document.pop_back();  // as $(...) does: it ends the line, not the text
-    if (!text.empty() && !document.empty()) text += "\n\n";
-    text += document;
+    const auto add = [&](std::string document) {
+        if (document.ends_with('\n')) document.pop_back();  // as $(...) does: it ends the line, not the text
+        if (!text.empty() && !document.empty()) text += "\n\n";
+        text += document;
+    };
+    if (!file.empty()) add(NIBBLE_TRY(read_input(file)));
+    if (file != "-" && is_piped(STDIN_FILENO)) add(NIBBLE_TRY(read_input("-")));
     if (text.empty())
         return Error{ErrorCode::invalid_argument, "prompt", "is missing",
                      "give -p TEXT, -f FILE or pipe it in"};

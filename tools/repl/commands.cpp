@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 
 #include "ggml/base/mapped_file.h"
 #include "src/sample/chain.h"
@@ -75,6 +76,7 @@ Result<void> edit(Repl& r, const std::string& text) {
         changed = *edited;
     }
     if (changed.empty()) return usage("/edit", "the new text is empty; the message is unchanged");
+    r.otherwise = r.chat.conversation;
     r.chat.conversation.undo();
     r.chat.conversation.messages.push_back({"user", std::move(changed)});
     r.answer_now = true;
@@ -119,6 +121,8 @@ Result<void> set_parameter(Repl& r, const std::string& argument) {
     SamplerParams changed = r.chat.options.sampling;
     NIBBLE_TRY(set(changed, key, std::string_view(argument).substr(space + 1)));
     changed.dry_breaker_tokens.clear();  // found anew from the strings
+    if (!changed.seed) changed.seed = std::random_device{}();
+    if (param->key == "seed") r.chat.restart_random_numbers();
     NIBBLE_TRY(Chain::create(changed, static_cast<size_t>(r.chat.engine().spec().n_vocab)));
     r.chat.options.sampling = std::move(changed);
     r.view.line(cat(param->key, " = ", get(r.chat.options.sampling, *param)));

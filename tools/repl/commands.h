@@ -2,6 +2,7 @@
 // A new command is one row in commands.cpp; /help and completion follow.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,9 +18,10 @@ struct Repl {
     ReplView& view;
     ReplInput& input;
     const TerminalGuard& terminal;
-    Turn last{};               // the last answer's figures
-    std::string attachment{};  // put before the next message
-    bool answer_now = false;   // set by a command: the last message is to be answered
+    Turn last{};                              // the last answer's figures
+    std::string attachment{};                 // put before the next message
+    bool answer_now = false;                  // set by a command: the last message is to be answered
+    std::optional<Conversation> otherwise{};  // and the conversation if it cannot be
     bool leave = false;
     bool failed = false;  // a message had no answer, or a command could not be done
 

@@ -126,7 +126,8 @@ struct ReplInput::State {
         return static_cast<unsigned char>(piped[piped_at++]);
     }
     int next(wchar_t* out);
-    bool escape();
+    void escape();
+    static std::string key_of(const std::string& sequence);
     static int get_char(EditLine* el, wchar_t* out) { return of(el).next(out); }
     static unsigned char complete(EditLine* el, int);
     static unsigned char open_editor(EditLine* el, int);
@@ -158,21 +159,47 @@ void ReplInput::State::follow_screen() const {
     ::el_set(el, EL_REFRESH);
 }
 
-// After ESC: true when it was the border of a paste; otherwise the bytes are queued.
-bool ReplInput::State::escape() {
+// What the editor is given for a key of a terminal (ECMA-48, 5.4; xterm's modifiers): arrows with Ctrl or Alt
+// move by words, and keys that it does not know are nothing, where it would take their last bytes for text.
+std::string ReplInput::State::key_of(const std::string& sequence) {
+    const char final = sequence.back();
+    const std::string parameters = sequence.substr(2, sequence.size() - 3);
+    const bool by_word = parameters == "1;3" || parameters == "1;5";
+    if (by_word && (final == 'C' || final == 'D'))
+        return final == 'C' ? "\x1b"
+                              "f"
+                            : "\x1b"
+                              "b";
+    if (std::string_view("ABCDHF").find(final) != std::string_view::npos)
+        return {sequence[0], sequence[1], final};
+    if (final != '~') return {};
+    if (parameters == "1" || parameters == "7") return "\x1b[H";
+    if (parameters == "4" || parameters == "8") return "\x1b[F";
+    return parameters == "3" ? sequence : "";
+}
+
+// Behind ESC: the border of a paste, a key, or what is typed with Alt.
+void ReplInput::State::escape() {
     std::string seen = "\x1b";
-    constexpr std::string_view begin = "\x1b[200~", end = "\x1b[201~";
-    while (seen != begin && seen != end && (begin.starts_with(seen) || end.starts_with(seen))) {
+    const auto more = [&] {
         const int c = byte();
-        if (c < 0) break;
-        seen += static_cast<char>(c);
+        if (c >= 0) seen += static_cast<char>(c);
+        return c >= 0;
+    };
+    constexpr size_t longest = 32;
+    bool whole = more() && (seen[1] == '[' || seen[1] == 'O');
+    if (whole) {
+        whole = more();
+        while (whole && seen[1] == '[' && (seen.back() < 0x40 || seen.back() > 0x7E) && seen.size() < longest)
+            whole = more();
     }
-    if (seen == begin || seen == end) {
-        pasting = seen == begin;
-        return true;
+    if (seen == "\x1b[200~" || seen == "\x1b[201~") {
+        pasting = seen == "\x1b[200~";
+        return;
     }
+    if (pasting) return;  // colours of a text are no commands
+    if (whole) seen = key_of(seen);
     for (const char c : seen) queue.push_back(static_cast<unsigned char>(c));
-    return false;
 }
 
 int ReplInput::State::next(wchar_t* out) {
