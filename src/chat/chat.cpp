@@ -48,7 +48,6 @@ int32_t Chat::reserve() const {
 }
 
 Result<Chat::Prompt> Chat::make_prompt() {
-    if (conversation.messages.size() < answered_) first_ = 0;  // an older state of the conversation
     const RenderedPrompt rendered = NIBBLE_TRY(format_.render(conversation, first_));
     Prompt p{rendered.text(), {}, rendered.opens_thinking()};
     // Behind what the model has seen comes a control token in the usual case: then nothing merges across.
@@ -71,7 +70,10 @@ Result<Chat::Prompt> Chat::make_prompt() {
     return p;
 }
 
-Result<std::vector<Token>> Chat::prompt_tokens() { return NIBBLE_TRY(make_prompt()).tokens; }
+Result<std::vector<Token>> Chat::prompt_tokens() {
+    if (first_ >= conversation.messages.size()) first_ = 0;
+    return NIBBLE_TRY(make_prompt()).tokens;
+}
 
 // A turn ends before the next message of the user; the last one always stays.
 bool Chat::drop_oldest_turn() {
@@ -85,6 +87,7 @@ bool Chat::drop_oldest_turn() {
 
 Result<Chat::Prompt> Chat::fit(const ChatHooks& hooks) {
     const int32_t ctx = engine_->ctx();
+    if (conversation.messages.size() < answered_) first_ = answered_ = 0;  // an older state of it
     Prompt prompt = NIBBLE_TRY(make_prompt());
     const size_t before = prompt.tokens.size(), was = first_;
     const auto fits = [&](int32_t room) {
@@ -220,11 +223,12 @@ Result<Turn> Chat::say(std::string message, const ChatHooks& hooks) {
 
 Result<std::vector<TokenLogprob>> Chat::next_tokens(int32_t n) {
     Conversation kept = conversation;
-    const size_t first = first_;
+    const size_t first = first_, answered = answered_;
     conversation.forget_answer();
     auto prompt = fit({});
     conversation = std::move(kept);
     first_ = first;
+    answered_ = answered;
     if (!prompt) return std::move(prompt).error();
     Request r = request_for(*prompt, {});
     --stream_;  // nothing is drawn that the conversation keeps

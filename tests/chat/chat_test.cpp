@@ -129,6 +129,29 @@ TEST_CASE("chat: a conversation that outgrows the context") {
         const std::string sent = model.engine->tokenizer().decode(*chat.prompt_tokens());
         CHECK(sent.starts_with("<|im_start|>system\nYou tell stories.<|im_end|>\n<|im_start|>user\n"));
     }
+    SUBCASE("drop: what fits again after undo is sent again") {
+        Chat chat = model.chat(Overflow::drop);
+        for (int i = 0; i < 4; ++i) say(chat, message, log);
+        CHECK(chat.left_out() > 0);
+        while (chat.conversation.messages.size() > 2) CHECK(chat.conversation.undo());
+        say(chat, "Why?", log);
+        CHECK(chat.left_out() == 0);
+    }
+    SUBCASE("asking for the likely tokens leaves nothing out for good") {
+        Chat chat = model.chat(Overflow::drop);
+        for (int i = 0; i < 3; ++i) say(chat, message, log);
+        const size_t before = chat.left_out();
+        CHECK(chat.next_tokens(3));
+        CHECK(chat.left_out() == before);
+    }
+    SUBCASE("an answer that does not fit leaves the one before") {
+        Chat chat = model.chat();
+        say(chat, message, log);
+        const Conversation before = chat.conversation;
+        for (int i = 0; i < 20; ++i) chat.conversation.system += message;
+        CHECK(!chat.answer(log.hooks()));
+        CHECK(chat.conversation.messages == before.messages);
+    }
     SUBCASE("stop: an error with both numbers, and the message is taken back") {
         Chat chat = model.chat(Overflow::stop);
         Result<Turn> turn = chat.say(message, log.hooks());

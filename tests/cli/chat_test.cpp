@@ -69,6 +69,35 @@ TEST_CASE("chat: commands, saving and loading, errors that do not end it") {
     check_refused(nibble_cli({"chat", "--context-overflow", "ignore"}), 2, "ignore");
 }
 
+TEST_CASE("chat: what fails leaves the conversation as it was, and the next message is answered") {
+    const Scratch s;
+    const std::string file = (s.dir / "c.json").string();
+    std::string book;
+    for (int i = 0; i < 1000; ++i) book += "word ";
+    const ProcessResult r =
+        nibble_cli({"chat", "-n", "5", "--seed", "1", "--samplers", "temperature"},
+                   "Hello\n/edit " + book + "\n/set temperature nan\nAnd then?\n/save " + file + "\n");
+    CHECK(r.code == 1);
+    const auto saved = nlohmann::json::parse(*read_text_file(file))["messages"];
+    REQUIRE(saved.size() == 4);
+    CHECK(saved[0]["content"] == "Hello");
+    CHECK(saved[2]["content"] == "And then?");
+    // Nothing is left to choose from; the next message has everything again.
+    const ProcessResult stuck = nibble_cli({"chat", "-n", "5", "--seed", "1", "--samplers",
+                                            "top_k,logit_bias", "--top-k", "1", "--logit-bias", "343:-inf"},
+                                           "hello\n/set samplers temperature\nwho are you\n");
+    CHECK(stuck.err.find("excludes every token") != std::string::npos);
+    CHECK(stuck.out.size() > std::string("samplers = temperature\n").size());
+}
+
+TEST_CASE("chat: a random seed is drawn and told") {
+    const auto seeds = [] { return nibble_cli({"chat", "-n", "1"}, "/set seed random\n").out; };
+    const std::string one = seeds();
+    CHECK(one.starts_with("seed = "));
+    CHECK(one.find("random") == std::string::npos);
+    CHECK(one != seeds());
+}
+
 TEST_CASE("chat on a terminal: an answer with its status line, history with mode 0600, Ctrl-D leaves") {
     const Home home;
     Pty t(chat());
@@ -130,15 +159,20 @@ TEST_CASE("chat on a terminal: several lines by backslash, block, Ctrl-J and pas
     send("five\nsix" + enter);
     send("\x1b[200~seven\reight\t/bye\r\x1b[201~nine" + enter);
     send("na\xc3\xafve \xe4\xbd\xa0\xe5\xa5\xbd!\x1b[D\x7f?" + enter);
+    // Words by Ctrl-Left and Ctrl-Right, Home in two ways; PageUp, Insert, F1, F5 and Shift-Left are nothing.
+    send("one two\x1b[1;5Dx\x1b[1;5Cy\x1b[5~\x1b[2~\x1bOP\x1b[15~z\x1b[1;2D!\x1b[1~<\x1bOH>" + enter);
+    send("\x1b[200~a\x1b[31mred\x1b[0m\x1b[201~" + enter);
     REQUIRE(t.wait_for(prompt));
     t.type("/save " + file + enter);
-    CHECK(t.wait_for("Saved 10 messages"));
+    CHECK(t.wait_for("Saved 14 messages"));
     const auto saved = nlohmann::json::parse(*read_text_file(file))["messages"];
     CHECK(saved[0]["content"] == "one\ntwo");
     CHECK(saved[2]["content"] == "three\nfour");
     CHECK(saved[4]["content"] == "five\nsix");
     CHECK(saved[6]["content"] == "seven\neight\t/bye\nnine");
     CHECK(saved[8]["content"] == "na\xc3\xafve \xe4\xbd\xa0?!");
+    CHECK(saved[10]["content"] == "><one xtwoy!z");
+    CHECK(saved[12]["content"] == "ared");
 }
 
 TEST_CASE("chat on a terminal: completion of commands, keys and paths; an editor; a resize") {
@@ -212,6 +246,8 @@ TEST_CASE("chat --session: a second run goes on without prefill; another cache t
     CHECK(r.code == 0);
     CHECK(r.err.find("4 messages, ") != std::string::npos);
     CHECK(r.out.find("the rest reused") != std::string::npos);
+    CHECK(nibble_cli(args, "/clear\n").code == 0);
+    CHECK(nibble_cli(args, "/exit\n").err.find("0 messages, ") != std::string::npos);
     // Not only when all has been said.
     check_refused(nibble_cli({"chat", "--session", "/nonexistent/x"}, "Who?\n"), 1,
                   "/nonexistent/x: the folder");

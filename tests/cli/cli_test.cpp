@@ -233,6 +233,9 @@ TEST_CASE("perplexity and calibrate: numbers for scripts") {
     CHECK(j["stderr"].get<double>() > 0);
     CHECK(nibble_cli({"calibrate", "-m", checkpoint, "-f", alice, "-o", weights, "--windows", "2"}).code ==
           0);
+    const std::vector<std::string> again = {"calibrate", "-m", checkpoint, "-f",
+                                            alice,       "-o", weights,    "--windows=1"};
+    check_refused(nibble_cli(again), 2, "--force");
     const ProcessResult statistics = nibble_cli({"inspect", weights});  // no model, and nothing wrong with it
     CHECK(statistics.code == 0);
     CHECK(statistics.err.empty());

@@ -49,6 +49,7 @@ TEST_CASE("run: one prompt from -p, words, a file, a pipe, and both together") {
     CHECK(echoed({"-p", "Summarise:"}, "A king.") == "Summarise:\n\nA king.");
     CHECK(echoed({"-p", "Summarise:", "-f", s.file("d", "A fox.")}) == "Summarise:\n\nA fox.");
     CHECK(echoed({"Summarise:", "-f", s.file("d", "A fox.")}) == "Summarise:\n\nA fox.");
+    CHECK(echoed({"-p", "Join:", "-f", s.file("d", "A fox.")}, "A king.\n") == "Join:\n\nA fox.\n\nA king.");
     check_refused(run({}), 2, "prompt");
     check_refused(run({"-f", "/nonexistent"}), 1, "/nonexistent");
 }
@@ -142,6 +143,18 @@ TEST_CASE("run --prompts: many in one load, in order, each as if alone") {
     check_refused(run({"--prompts", s.file("bad.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": 1}\n")}), 2,
                   "line 2");
     check_refused(run({"--prompts", s.file("bad.jsonl", "text\n")}), 2, "line 1");
+    check_refused(run({"--prompts", s.file("bad.jsonl", "{\"prompt\": \"a\", \"seed\": 3}\n")}), 2, "'seed'");
+    check_refused(run({"--prompts", s.file("t.jsonl", talk), "--raw"}), 2, "leave out --raw");
+    // Each draws what it would alone; of equal ones the first.
+    const std::vector<std::string> warm = {"--temp", "1", "--seed", "14"};
+    const auto drawn = [&](std::vector<std::string> args, const std::string& input = {}) {
+        args.insert(args.end(), warm.begin(), warm.end());
+        return run(args, input).out;
+    };
+    const std::string first = drawn({"-p", "Why?"}), second = drawn({"-p", "When?"});
+    const std::string all = drawn({"--prompts", "-"}, "Why?\nWhen?\nWhy?\n");
+    CHECK(all.starts_with(first + "\n" + second + "\n"));
+    CHECK(!all.ends_with(first + "\n"));
     // A line that should be JSON and is not is no text beside lines that are.
     check_refused(run({"--prompts", "-"}, "{\"prompt\": \"a\n{\"prompt\": \"b\"}\n"), 2, "input line 1");
     check_refused(run({"--prompts", "-"}, "{\"prompt\": \"b\"}\nplain\n{broken\n"), 2, "input line 3");

@@ -1,6 +1,7 @@
 // Best-of and beams through the engine on the bundled model: each answer is what it would be alone, and the
 // best one really is, shown by enumerating all texts that a small grammar allows.
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include <doctest/doctest.h>
@@ -102,7 +103,113 @@ void enumerate(Engine& e, const Request& base, const Matcher& matcher, const Alt
     }
 }
 
+// The best text of two tokens that a beam search of this width finds: the definition of beam_search.h, from
+// the model's opinion on each prefix alone.
+Alternative best_of_two(Engine& e, const Request& base, size_t width) {
+    struct Text {
+        Alternative answer;
+        bool ended = false;
+    };
+    const auto extend = [&](const std::vector<Text>& beams) {
+        std::vector<Text> all;
+        for (const Text& beam : beams) {
+            Request r = base;
+            r.prompt.insert(r.prompt.end(), beam.answer.tokens.begin(), beam.answer.tokens.end());
+            r.max_tokens = 1;
+            r.logprobs = static_cast<int32_t>(e.tokenizer().n_vocab());
+            r.decoding = {};
+            REQUIRE(e.submit(r));
+            const auto report = e.step();
+            REQUIRE(report);
+            for (const TokenLogprob& t : report->events[0].top) {
+                Text longer = beam;
+                longer.answer.tokens.push_back(t.token);
+                longer.answer.logprob += t.logprob;
+                longer.answer.text += e.tokenizer().piece(t.token);
+                longer.ended = longer.answer.tokens.size() == 2 ||
+                               e.tokenizer().is_end_of_generation(t.token) ||
+                               std::ranges::any_of(r.stop, [&](const std::string& s) {
+                                   return longer.answer.text.find(s) != std::string::npos;
+                               });
+                all.push_back(longer);
+            }
+        }
+        std::ranges::stable_sort(all, std::greater(), [](const Text& t) { return t.answer.logprob; });
+        return all;
+    };
+    std::vector<Text> beams(1), ended;
+    for (int step = 0; step < 2; ++step) {
+        const std::vector<Text> all = extend(beams);
+        beams.clear();
+        for (size_t rank = 0; rank < all.size() && beams.size() < width; ++rank)
+            if (!all[rank].ended)
+                beams.push_back(all[rank]);
+            else if (rank < width)
+                ended.push_back(all[rank]);
+    }
+    for (Text& t : ended) t.answer.score = answer_score(t.answer.logprob, t.answer.tokens.size(), 1);
+    return std::ranges::max_element(ended, {}, [](const Text& t) { return t.answer.score; })->answer;
+}
+
 }  // namespace
+
+TEST_CASE("beams: as many go on as were asked for, however many stop strings end") {
+    Loaded l(4);
+    Engine& e = *l.engine;
+    for (const char* prompt : {"When the", "Once upon a", "The King said to his"}) {
+        INFO(prompt);
+        Request r = request(e, prompt, 2);
+        r.logprobs = 40;
+        REQUIRE(e.submit(r));
+        const auto report = e.step();
+        REQUIRE(report);
+        // The likeliest beginnings all end an answer.
+        for (const TokenLogprob& t : report->events[0].top) r.stop.push_back(e.tokenizer().piece(t.token));
+        run_all(e);
+        r.logprobs = -1;
+        const Alternative expected = best_of_two(e, r, 4);
+        r.decoding = beams(4);
+        const Ended found = run_one(e, r);
+        CHECK(found.alternatives[0].tokens == expected.tokens);
+        CHECK(found.alternatives[0].score == doctest::Approx(expected.score).epsilon(1e-6));
+    }
+}
+
+TEST_CASE("log-probabilities are the model's own, also where a constraint forbids what is likely") {
+    Loaded l(1);
+    Engine& e = *l.engine;
+    Request r = request(e, "Once upon a time", 1);
+    r.logprobs = static_cast<int32_t>(e.tokenizer().n_vocab());
+    REQUIRE(e.submit(r));
+    const auto top = e.step()->events.at(0).top;
+    run_all(e);
+    r.constraint = *e.constraint(*Grammar::from_regex("[xyz]{1,3}"));
+    r.logprobs = 0;
+    const Ended found = run_one(e, r);
+    REQUIRE(found.tokens.size() == 1);
+    const auto own = std::ranges::find(top, found.tokens[0], &TokenLogprob::token);
+    REQUIRE(own != top.end());
+    CHECK(found.logprob == doctest::Approx(own->logprob).epsilon(1e-9));
+}
+
+TEST_CASE("best-of: what is held back when nothing can follow is part of the answer") {
+    Loaded l(2);
+    Engine& e = *l.engine;
+    Request r = request(e, "x", 20);
+    r.constraint = *e.constraint(*Grammar::from_regex("qzx"));
+    for (Token t = 0; t < static_cast<Token>(e.tokenizer().n_vocab()); ++t)
+        if (e.tokenizer().piece(t).find('z') != std::string::npos)
+            r.sampling.logit_bias.push_back({t, -std::numeric_limits<double>::infinity()});
+    r.stop = {"qzx"};
+    const Ended alone = run_one(e, r);
+    CHECK(alone.finish == Finish::stuck);
+    CHECK(alone.text == "q");
+    r.decoding = {Decoding::Kind::best_of, 2};
+    const Ended both = run_one(e, r);
+    REQUIRE(both.alternatives.size() == 2);
+    CHECK(both.alternatives[0].text == "q");
+    CHECK(both.alternatives[1].text == "q");
+}
 
 TEST_CASE("beams: as wide as there are texts, the search finds the best of all, under every length penalty") {
     Loaded l(64);

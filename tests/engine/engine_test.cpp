@@ -172,6 +172,53 @@ TEST_CASE("a known prefix is reused and changes nothing") {
     CHECK(prefilled[1] <= 32);  // at most what does not fill a page
 }
 
+TEST_CASE("a known prefix longer than the window is reused as well") {
+    for (const std::string_view model : {"phi3", "gemma3", "gpt_oss"}) {
+        INFO(model);
+        EngineConfig config;
+        config.runner.ctx = 128;
+        config.runner.batch_tokens = 24;
+        config.runner.page_size = 8;
+        EngineConfig without = config;
+        without.prefix_cache = false;
+        const auto path = root / "tests/golden/models" / model;
+        Loaded cached(config, 2, path), fresh(without, 2, path);
+        Request r;
+        r.sampling.temperature = 0;
+        r.ignore_eos = true;
+        r.max_tokens = 20;
+        for (Token t = 0; t < 80; ++t) r.prompt.push_back(3 + t * 7 % 90);
+        for (int turn = 0; turn < 2; ++turn) {
+            REQUIRE(fresh.engine->submit(r));
+            const std::vector<Token> expected = run_all(*fresh.engine).begin()->second.tokens;
+            REQUIRE(cached.engine->submit(r));
+            std::vector<Token> tokens;
+            int32_t prefilled = 0;
+            while (!cached.engine->idle()) {
+                const auto report = cached.engine->step();
+                REQUIRE_MESSAGE(report, (report ? "" : report.error().message()));
+                prefilled += report->prefill_tokens;
+                for (const Event& e : report->events) tokens.push_back(e.token);
+            }
+            CHECK(tokens == expected);
+            if (turn == 1) CHECK(prefilled <= 8 + 5);  // what does not fill a page, and what is new
+            r.prompt.insert(r.prompt.end(), tokens.begin(), tokens.end());
+            r.prompt.insert(r.prompt.end(), {5, 6, 7});
+        }
+    }
+}
+
+TEST_CASE("a model's fingerprint tells what its positions mean") {
+    const auto fingerprint = [&](int32_t ctx) {
+        EngineConfig config;
+        config.runner.ctx = ctx;
+        return Loaded(config, 1, root / "tests/golden/models/phi4_mini").engine->runner().fingerprint();
+    };
+    CHECK(fingerprint(20) == fingerprint(32));
+    CHECK(fingerprint(20) != fingerprint(33));  // other frequencies: the model knows two sets
+    CHECK(fingerprint(33) == fingerprint(100));
+}
+
 TEST_CASE(
     "the last page of an earlier text is reused too, also where the cache has no page left for a copy") {
     EngineConfig small;
