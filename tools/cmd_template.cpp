@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ggml/file/json.h"
 #include "src/model/vocab_file.h"
 #include "tools/standard_input.h"
 #include "tools/template_option.h"
@@ -45,10 +46,11 @@ Result<std::tm> parse_time(const std::string& text) {
 Result<int> TemplateCommand::operator()() const {
     const ChatTemplate chat = NIBBLE_TRY(load());
     const std::string text = NIBBLE_TRY(read_input(conversation));
+    const std::string where = conversation == "-" ? "standard input" : conversation;
+    if (nests_deeper(text)) return Error{ErrorCode::invalid_argument, where, "nests JSON too deeply", ""};
     const auto j = nlohmann::ordered_json::parse(text, nullptr, false);
     if (!j.is_object() || !j.contains("messages") || !j["messages"].is_array())
-        return Error{ErrorCode::invalid_argument, conversation == "-" ? "standard input" : conversation,
-                     "is not a JSON object with a list of messages",
+        return Error{ErrorCode::invalid_argument, where, "is not a JSON object with a list of messages",
                      "write {\"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}"};
     ChatTemplate::Input input;
     input.messages = j["messages"];

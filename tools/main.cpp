@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <functional>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,15 @@ void end_by_signal(int signal, const Result<int>& code) {
 }
 
 namespace {
+
+// Sizes are checked before memory is asked for; this is for what was overlooked.
+Result<int> outcome(const std::function<Result<int>()>& command) {
+    try {
+        return command();
+    } catch (const std::bad_alloc&) {
+        return Error{ErrorCode::out_of_memory, "memory", "there is not enough", ""};
+    }
+}
 
 // --help works with any settings.
 Result<std::vector<SettingArgument>> settings_for(const CLI::App& root, const CLI::App& command,
@@ -111,7 +122,7 @@ int main(int argc, char** argv) {
         return code;
     }
     const Result<void> filled = refuse_empty_values(*app.get_subcommands()[0]);
-    const Result<int> code = filled ? selected() : Result<int>(filled.error());
+    const Result<int> code = filled ? outcome(selected) : Result<int>(filled.error());
     if (code) return flushed(*code);
     if (code.error().code == ErrorCode::invalid_argument) note_origin(settings, code.error().message());
     return report(code.error());

@@ -6,6 +6,7 @@
 
 #include <sys/stat.h>
 
+#include "ggml/file/json.h"
 #include "src/text/utf8.h"
 #include "tools/standard_input.h"
 
@@ -97,6 +98,8 @@ Result<std::vector<Conversation>> PromptSource::many() const {
         if (line.ends_with('\r')) line.pop_back();
         const size_t first = line.find_first_not_of(" \t");
         if (first == std::string::npos) continue;
+        if (line[first] == '{' && nests_deeper(line))
+            return bad_line(prompts, number, "nests JSON too deeply");
         const Json j = line[first] == '{' ? Json::parse(line, nullptr, false) : Json();
         if (j.is_object()) {
             list.push_back(NIBBLE_TRY(from_json(prompts, number, j, system)));

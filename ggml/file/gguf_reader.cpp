@@ -218,6 +218,20 @@ Result<void> place(RawTensor& t, std::span<const std::byte> data, size_t alignme
     return {};
 }
 
+// No byte belongs to two tensors.
+Result<void> check_apart(const TensorList& tensors, const std::string& where) {
+    std::vector<const TensorInfo*> order;
+    for (const TensorInfo& t : tensors.all())
+        if (!t.data.empty()) order.push_back(&t);
+    std::ranges::sort(order, {}, [](const TensorInfo* t) { return t->data.data(); });
+    for (size_t i = 1; i < order.size(); ++i)
+        if (order[i]->data.data() < order[i - 1]->data.data() + order[i - 1]->data.size())
+            return Error{ErrorCode::corrupt, where,
+                         cat("tensor ", quote(order[i]->name), " overlaps ", quote(order[i - 1]->name)),
+                         "the file is damaged or was written wrongly"};
+    return {};
+}
+
 }  // namespace
 
 Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
@@ -248,6 +262,7 @@ Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::shared_p
         tensors.push_back(std::move(t.info));
     }
     f.tensors = NIBBLE_TRY(TensorList::build(std::move(tensors), where));
+    NIBBLE_TRY(check_apart(f.tensors, where));
     f.owners.push_back(std::move(owner));
     return f;
 }

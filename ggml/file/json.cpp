@@ -13,10 +13,38 @@
 namespace nibble {
 namespace {
 
-// Deepest nesting of brackets outside strings; stops counting above `limit`.
-int nesting(std::string_view text, int limit) {
+// Reads a document for the keys of its root alone: json::parse with a callback looks at the whole parent
+// after each nested object.
+struct RootKeys final : nlohmann::json_sax<nlohmann::json> {
+    std::unordered_set<std::string> seen;
+    std::string twice;
+    int depth = 0;
+
+    bool key(string_t& name) override {
+        if (depth == 1 && !seen.insert(name).second && twice.empty()) twice = quote(name);
+        return true;
+    }
+    bool start_object(size_t) override { return ++depth > 0; }
+    bool end_object() override { return --depth >= 0; }
+    bool start_array(size_t) override { return ++depth > 0; }
+    bool end_array() override { return --depth >= 0; }
+    bool null() override { return true; }
+    bool boolean(bool) override { return true; }
+    bool number_integer(number_integer_t) override { return true; }
+    bool number_unsigned(number_unsigned_t) override { return true; }
+    bool number_float(number_float_t, const string_t&) override { return true; }
+    bool string(string_t&) override { return true; }
+    bool binary(binary_t&) override { return true; }
+    bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+        return false;  // json::parse tells what is wrong
+    }
+};
+
+}  // namespace
+
+bool nests_deeper(std::string_view text, int levels) {
     int depth = 0, deepest = 0;
-    for (size_t i = 0; i < text.size() && deepest <= limit; ++i) {
+    for (size_t i = 0; i < text.size() && deepest <= levels; ++i) {
         switch (text[i]) {
             case '"':
                 for (++i; i < text.size() && text[i] != '"'; ++i)
@@ -34,28 +62,20 @@ int nesting(std::string_view text, int limit) {
                 break;
         }
     }
-    return deepest;
+    return deepest > levels;
 }
-
-}  // namespace
 
 Result<nlohmann::json> parse_json(std::string_view text, const std::string& where, JsonLimits limits) {
     using nlohmann::json;
-    if (nesting(text, limits.max_depth) > limits.max_depth)
+    if (nests_deeper(text, limits.max_depth))
         return Error{ErrorCode::corrupt, where, cat("nests JSON deeper than ", limits.max_depth, " levels"),
                      ""};
-    std::unordered_set<std::string> seen;
-    std::string twice;
-    const auto watch_keys = [&](int depth, json::parse_event_t event, json& parsed) {
-        if (event == json::parse_event_t::key && depth == 1) {
-            const auto& key = parsed.get_ref<const std::string&>();
-            if (!seen.insert(key).second && twice.empty()) twice = quote(key);
-        }
-        return true;
-    };
     try {
-        json doc = limits.unique_top_keys ? json::parse(text, watch_keys) : json::parse(text);
-        if (!twice.empty()) return Error{ErrorCode::corrupt, where, cat("names ", twice, " twice"), ""};
+        json doc = json::parse(text);
+        RootKeys keys;
+        if (limits.unique_top_keys) json::sax_parse(text, &keys);
+        if (!keys.twice.empty())
+            return Error{ErrorCode::corrupt, where, cat("names ", keys.twice, " twice"), ""};
         return doc;
     } catch (const json::parse_error& e) {
         return Error{ErrorCode::corrupt, where, cat("is not valid JSON: wrong at byte ", e.byte),

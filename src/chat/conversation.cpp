@@ -4,6 +4,7 @@
 
 #include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
+#include "ggml/file/json.h"
 
 namespace nibble {
 namespace {
@@ -55,6 +56,7 @@ Result<Conversation> load_conversation(const std::filesystem::path& path) {
 }
 
 Result<Conversation> parse_conversation(std::string_view text, const std::string& where) {
+    if (nests_deeper(text)) return Error{ErrorCode::corrupt, where, "nests JSON too deeply", ""};
     const Json j = Json::parse(text, nullptr, false);
     const auto bad = [&](std::string what) {
         return Error{ErrorCode::corrupt, where, std::move(what),

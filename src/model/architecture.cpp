@@ -113,12 +113,19 @@ std::optional<Named> find_name(std::string_view hf, const Architecture& arch) {
     return {};
 }
 
-// Puts one expert's matrix in its place among the others of the same name.
-Result<void> add_expert(TensorMap& map, const Named& named, const TensorInfo& t) {
+// Puts one expert's matrix in its place among the others of the same name. `places`: how many there may still
+// be, one for every tensor of the file, so that a large number in a name makes no large list.
+Result<void> add_expert(TensorMap& map, const Named& named, const TensorInfo& t, size_t& places) {
     TensorSource& s = map.try_emplace(named.name, TensorSource{&t, Storage::expert, 0}).first->second;
     if (named.part >= static_cast<size_t>(max_experts) || s.storage != Storage::expert)
         return Error{ErrorCode::corrupt, t.name, cat("is of expert ", named.part, ", which cannot be"), ""};
-    if (s.parts.size() <= named.part) s.parts.resize(named.part + 1);
+    if (const size_t n = s.parts.size(); n <= named.part) {
+        if (named.part + 1 - n > places)
+            return Error{ErrorCode::corrupt, t.name, cat("is of expert ", named.part, ", others are missing"),
+                         "the checkpoint is incomplete"};
+        places -= named.part + 1 - n;
+        s.parts.resize(named.part + 1);
+    }
     if (s.parts[named.part])
         return Error{ErrorCode::corrupt, t.name, cat("says again what ", s.parts[named.part]->name, " is"),
                      ""};
@@ -191,6 +198,7 @@ Result<void> join_scales(TensorMap& map, const Scales& scales) {
 Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
                                std::vector<std::string>& notes) {
     TensorMap map;
+    size_t expert_places = file.tensors().size();
     std::map<std::string_view, int64_t> left_out;
     Scales scales;
     for (const TensorInfo& t : file.tensors()) {
@@ -211,7 +219,7 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
                 named.storage = Storage::same;  // a bias
         }
         if (named.storage == Storage::expert) {
-            NIBBLE_TRY(add_expert(map, named, t));
+            NIBBLE_TRY(add_expert(map, named, t, expert_places));
             continue;
         }
         const bool alternating = named.storage == Storage::alternating;

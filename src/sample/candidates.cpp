@@ -57,7 +57,7 @@ BlockScan scan(const float* x, size_t n) {
 }
 
 Error bad_logits(std::string what) {
-    return {ErrorCode::invalid_argument, "logits", std::move(what),
+    return {ErrorCode::corrupt, "logits", std::move(what),
             "the model or its computation is broken; --check-nan names the layer"};
 }
 

@@ -249,6 +249,8 @@ TEST_CASE("conversations: saved and loaded, hostile files refused by name") {
         REQUIRE(!r);
         CHECK(r.error().where == path.string());
     }
+    std::ofstream(path) << "{\"messages\":" << std::string(300'000, '[') << std::string(300'000, ']') << "}";
+    CHECK(load_conversation(path).error().what.find("too deeply") != std::string::npos);
     fs::remove(path);
     CHECK(!load_conversation(path));
     CHECK(!save_conversation(c, "/nonexistent/x.json"));

@@ -120,6 +120,10 @@ TEST_CASE("tensor infos: offsets and the end of the file") {
     CHECK(with_tensors({{.offset = 16}}, 48).find("not a multiple of 32") != std::string::npos);
     CHECK(with_tensors({{.offset = UINT64_MAX - 31}}, 48).find("at offset 18446744073709551584") !=
           std::string::npos);
+    CHECK(with_tensors({{.name = "a"}, {.name = "b", .offset = 32}}, 48) == "opened");
+    CHECK(with_tensors({{.name = "a"}, {.name = "b"}}, 48) == "tensor 'b' overlaps 'a'");
+    CHECK(with_tensors({{.name = "a", .offset = 32}, {.name = "b", .ne = {9}}}, 68) ==
+          "tensor 'a' overlaps 'b'");
     // The file may end before the padding when nothing follows it, and never in front of data.
     Bytes b = gguf_head(1, 0);
     CHECK(what(put(b, {.ne = {0}})) == "opened");

@@ -130,6 +130,17 @@ TEST_CASE("experts that the file does not hold are refused by the tensor's name"
     const auto lacking = open(copy.dir);
     REQUIRE(!lacking);
     CHECK(lacking.error().message().find("lacks expert 4") != std::string::npos);
+
+    // A number for which there would have to be more tensors than there are.
+    const std::string near = "layers.0.block_sparse_moe.experts.0.w2.weight",
+                      far = "layers.0.block_sparse_moe.experts.00060000.w2";
+    bytes = *read_text_file(copy.dir / "model.safetensors");
+    REQUIRE(bytes.find(near) != std::string::npos);
+    bytes.replace(bytes.find(near), near.size(), far);
+    std::ofstream(copy.dir / "model.safetensors", std::ios::binary) << bytes;
+    const auto absent = open(copy.dir);
+    REQUIRE(!absent);
+    CHECK(absent.error().message().find("is of expert 60000") != std::string::npos);
 }
 
 TEST_CASE("MXFP4 codes without their scales, and scales without codes, are refused by name") {

@@ -8,6 +8,7 @@
 
 #include "ggml/base/cat.h"
 #include "src/model/vocab_file.h"
+#include "src/text/grammar/stacks.h"
 #include "tests/grammar/support.h"
 
 using namespace nibble;
@@ -49,6 +50,21 @@ const std::vector<std::string> schemas = {
 };
 
 }  // namespace
+
+TEST_CASE("many stacks are merged as pairs would be, and leave one set behind") {
+    Stacks stacks;
+    std::vector<StackId> sets;
+    for (int32_t state = 0; state < 400; ++state)
+        sets.push_back(stacks.push(state % 300, stacks.push(state / 3 + 1000, Stacks::empty_stack)));
+    const size_t before = stacks.bytes();
+    const StackId all = stacks.merge(sets);
+    CHECK(stacks.entries(all).size() == 300);
+    CHECK(stacks.bytes() < before + 100'000);
+    StackId pairs = sets[0];
+    for (const StackId s : sets) pairs = stacks.merge({s, pairs});
+    CHECK(pairs == all);
+    CHECK(stacks.merge({all}) == all);
+}
 
 TEST_CASE("a mask is what checking every token gives, and a walk by tokens stays in the language") {
     std::mt19937 random(2);

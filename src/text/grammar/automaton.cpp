@@ -30,7 +30,7 @@ void Automaton::reset() {
 
 size_t Automaton::bytes() const {
     return table_.size() * sizeof(ParseState) + states_.size() * 96 + n_configs_ * sizeof(Config) +
-           stacks_.size() * 56;
+           stacks_.bytes();
 }
 
 bool Automaton::take_too_deep() { return std::exchange(too_deep_, false); }
@@ -79,7 +79,7 @@ void Automaton::visit(Config c) {
 // stack entry: it returns to where its caller returns.
 void Automaton::call_rules() {
     const RuleId rule = calls_.front().rule;
-    StackId back = -1;
+    std::vector<StackId> back;
     while (!calls_.empty() && calls_.front().rule == rule) {
         const Call call = calls_.front();
         std::ranges::pop_heap(calls_, std::greater<>(), &Call::rank);
@@ -87,9 +87,9 @@ void Automaton::call_rules() {
         const bool last = grammar_->state(call.back).kind == Grammar::State::Kind::end;
         const StackId stack = last ? call.stack : stacks_.push(call.back, call.stack);
         too_deep_ |= stack < 0;
-        if (stack >= 0) back = back < 0 ? stack : stacks_.merge(back, stack);
+        if (stack >= 0) back.push_back(stack);
     }
-    if (back >= 0) pending_.push_back({grammar_->rule(rule).start, back});
+    if (!back.empty()) pending_.push_back({grammar_->rule(rule).start, stacks_.merge(std::move(back))});
 }
 
 ParseState Automaton::close() {
@@ -108,12 +108,11 @@ ParseState Automaton::close() {
     std::ranges::sort(reads_);
     Parse parse;
     parse.accepts = accepts_;
-    for (const Config& c : reads_) {
-        if (!parse.reads.empty() && parse.reads.back().state == c.state) {
-            parse.reads.back().stack = stacks_.merge(parse.reads.back().stack, c.stack);
-        } else {
-            parse.reads.push_back(c);
-        }
+    for (size_t i = 0; i < reads_.size();) {
+        std::vector<StackId> stacks;
+        const int32_t state = reads_[i].state;
+        for (; i < reads_.size() && reads_[i].state == state; ++i) stacks.push_back(reads_[i].stack);
+        parse.reads.push_back({state, stacks_.merge(std::move(stacks))});
     }
     return intern(std::move(parse));
 }
@@ -138,12 +137,9 @@ ParseState Automaton::intern(Parse parse) {
 StackId Automaton::rebuild(const Stacks& old, StackId id, std::unordered_map<StackId, StackId>& made) {
     if (id == Stacks::empty_stack) return id;
     if (const auto known = made.find(id); known != made.end()) return known->second;
-    StackId result = -1;
-    if (old.has_empty(id)) result = Stacks::empty_stack;
-    for (const Stacks::Entry& e : old.entries(id)) {
-        const StackId one = stacks_.push(e.state, rebuild(old, e.below, made));
-        result = result < 0 ? one : stacks_.merge(result, one);
-    }
+    std::vector<Stacks::Entry> entries;
+    for (const Stacks::Entry& e : old.entries(id)) entries.push_back({e.state, rebuild(old, e.below, made)});
+    const StackId result = stacks_.intern(old.has_empty(id), entries);
     made.emplace(id, result);
     return result;
 }

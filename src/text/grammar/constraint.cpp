@@ -89,7 +89,7 @@ std::shared_ptr<TokenMask> Constraint::make_mask(ParseState& from) {
         path[n.depth + 1u] = to;
         for (const Token t : tokens_->tokens(n)) allow(t);
         ++i;
-        if (++work % 4096 == 0) {
+        if (++work % 64 == 0 && automaton_.bytes() >= automaton_limit) {
             std::fill(path.begin() + n.depth + 2, path.end(), dead_state);
             limit_memory(&path);
         }

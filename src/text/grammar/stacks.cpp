@@ -63,4 +63,33 @@ StackId Stacks::merge(StackId a, StackId b) {
     return id;
 }
 
+// Many at once: merged in pairs, k sets would leave sets of 2, 3, ... k entries behind.
+StackId Stacks::merge(std::vector<StackId> sets) {
+    std::ranges::sort(sets);
+    sets.erase(std::ranges::unique(sets).begin(), sets.end());
+    if (sets.size() == 1) return sets[0];
+    if (sets.size() == 2) return merge(sets[0], sets[1]);
+    bool empty = false;
+    std::vector<Entry> all;
+    for (const StackId s : sets) {
+        empty |= has_empty(s);
+        all.insert(all.end(), entries(s).begin(), entries(s).end());
+    }
+    std::ranges::sort(all, {}, &Entry::state);
+    std::vector<Entry> joined;
+    for (size_t i = 0; i < all.size();) {
+        std::vector<StackId> below;
+        const int32_t state = all[i].state;
+        for (; i < all.size() && all[i].state == state; ++i) below.push_back(all[i].below);
+        joined.push_back({state, merge(std::move(below))});
+    }
+    return intern(empty, joined);
+}
+
+size_t Stacks::bytes() const {
+    constexpr size_t known = 48;  // of a map, an entry
+    return nodes_.size() * sizeof(Node) + entries_.size() * sizeof(Entry) +
+           (known_.size() + merged_.size()) * known;
+}
+
 }  // namespace nibble

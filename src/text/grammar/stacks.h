@@ -32,8 +32,11 @@ class Stacks {
     }
     // Every stack of `below` with `state` on top; -1 when that would be deeper than max_depth.
     StackId push(int32_t state, StackId below);
-    StackId merge(StackId a, StackId b);
-    size_t size() const { return nodes_.size() + entries_.size(); }
+    // All stacks of these sets, at least one; ids in any order, also repeated.
+    StackId merge(std::vector<StackId> sets);
+    // The empty stack, if so wished, and stacks by what is on top, ascending.
+    StackId intern(bool empty, std::span<const Entry> entries);
+    size_t bytes() const;  // roughly
 
   private:
     struct Node {
@@ -43,7 +46,7 @@ class Stacks {
         bool empty = false;
     };
     const Node& node(StackId id) const { return nodes_[static_cast<size_t>(id)]; }
-    StackId intern(bool empty, std::span<const Entry> entries);
+    StackId merge(StackId a, StackId b);
 
     std::vector<Node> nodes_;
     std::vector<Entry> entries_;
