@@ -115,10 +115,8 @@ Result<void> CpuBackend::download(std::span<std::byte> host_dst, const std::byte
 }
 
 bool CpuBackend::supports(const OpDef& op, const OpArgs& shapes) const {
-    // A head passes through a fixed buffer on its way into the cache.
-    constexpr int32_t largest_head = 1024;
     if (static_cast<Op>(op.id) == Op::rope_store &&
-        shapes.params->as<RopeStoreParams>().head_dim > largest_head)
+        shapes.params->as<RopeStoreParams>().head_dim > cpu::largest_head)
         return false;
     return cpu::op_function(op) != nullptr;
 }

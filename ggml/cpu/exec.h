@@ -9,6 +9,9 @@
 
 namespace nibble::cpu {
 
+// Columns of a key: it passes through a fixed buffer on its way into the cache.
+inline constexpr int32_t largest_head = 1024;
+
 struct Exec {
     const KernelTable* kernels;
     ThreadPool* pool;

@@ -128,15 +128,12 @@ void store_token(const KernelTable& kernels, const StoreOperands& o, const TypeI
     const int64_t slot = *o.slots.row<int32_t>(t);
     if (slot < 0) return;
     const int64_t first = slot / p.page_size * p.n_kv_heads * p.page_size + slot % p.page_size;
-    RopeStoreParams piece = p;  // a head goes through a small buffer, whole where it fits
-    constexpr int64_t largest = 1024;
-    alignas(64) float head[largest];
-    alignas(64) std::byte encoded[largest * sizeof(float)];
+    alignas(64) float head[largest_head];
+    alignas(64) std::byte encoded[largest_head * sizeof(float)];
     for (int64_t h = 0; h < p.n_kv_heads; ++h) {
         const int64_t row = first + h * p.page_size;
         if (row >= o.k_cache.rows) return;
-        piece.n_heads = 1;
-        kernels.rope(piece, 1, table, o.k.row(t) + h * p.head_dim, head);
+        kernels.rope(p, 1, table, o.k.row(t) + h * p.head_dim, head);
         if (o.k_cache.layout == Layout::key_tiles) {
             kernels.encode(k_type, head, encoded, p.head_dim);
             store_key_tile_row(o.k_cache, row, encoded);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ggml/cuda/tiles.h"
+#include "ggml/types/code_layout.h"
 
 namespace nibble::cuda {
 namespace {
@@ -107,12 +108,6 @@ void unpack_row(const std::byte* data, int64_t k, int row, Rows& r) {
             }
         }
     }
-}
-
-// What d * s was made of; a damaged file's infinities and NaNs stay in d.
-int factor_of(float scale, float d) {
-    const float ratio = scale / d;
-    return ratio >= -128 && ratio <= 127 ? static_cast<int>(__builtin_lrintf(ratio)) : 1;
 }
 
 void put16(std::byte* out, uint16_t v) { std::memcpy(out, &v, 2); }

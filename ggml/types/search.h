@@ -2,11 +2,12 @@
 // Sums of w (x - x')^2 per block are never above those of the plain encoder of the same type.
 //
 // What is searched, per shape of format (weighted least squares over a grid of clipping ranges):
-//   one scale per block    16 candidates of either sign, the least-squares scale of the best codes, 8 around
-//   it a scale from a list    the 8 representable scales around the plain one (MXFP4, NVFP4) scale and
-//   minimum      16 candidate ranges, the least-squares pair of the best codes, then 8 around it superblocks
-//   the first look of the above per sub-block; then the eight integer factors (or pairs)
-//                          next to the ideal are compared by their true error, and the f16 factors refitted
+// - one scale per block: 16 candidates of either sign, the least-squares scale of the best codes, 8 around
+// it;
+// - a scale from a list (MXFP4, NVFP4): the 8 representable scales around the plain one;
+// - scale and minimum: 16 candidate ranges, the least-squares pair of the best codes, then 8 around it;
+// - superblocks: the first look of the above per sub-block; then the eight integer factors (or pairs) next to
+//   the ideal are compared by their true error, and the f16 factors refitted.
 // The cost is that of rounding each element some 20 to 30 times.
 #pragma once
 

@@ -78,7 +78,8 @@ class ModelRunner {
                                            std::span<Backend* const> backends);
 
     // Logits of batch.out_rows, [out_rows x n_vocab]; valid until the next run, which may overwrite them.
-    // Token ids, positions and page tables are checked: an id outside the vocabulary is an Error.
+    // The lengths of the batch's lists and its token ids are checked; pages, slots and positions come from
+    // the engine's tables and are taken as they are.
     Result<std::span<float>> run(const Batch& batch, Observer* observer = nullptr);
 
     // The same in parts, for who can do without the logits: they may have to come from a device.

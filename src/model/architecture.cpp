@@ -9,11 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "ggml/base/cat.h"
+#include "ggml/base/exp_weight.h"
 
 namespace nibble {
 namespace {
-
-constexpr uint32_t max_vocab = 1u << 24;
 
 std::string known_architectures(bool hf) {
     std::string s = "known are";
@@ -266,7 +265,8 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
         return bad("number of experts used", h.n_experts_used);
     if (h.n_ff_expert > max_width * 8) return bad("feed-forward length of an expert", h.n_ff_expert);
     if (h.n_ff_shared > max_width * 8) return bad("feed-forward length of the shared expert", h.n_ff_shared);
-    if (h.n_vocab == 0 || h.n_vocab > max_vocab) return bad("vocabulary size", h.n_vocab);
+    if (h.n_vocab == 0 || h.n_vocab > static_cast<uint32_t>(max_vocab))
+        return bad("vocabulary size", h.n_vocab);
     if (!(h.rope_share > 0 && h.rope_share <= 1))
         return Error{ErrorCode::corrupt, where,
                      cat("field 'partial_rotary_factor' has the impossible value ", h.rope_share), ""};
@@ -295,7 +295,7 @@ void fill_defaults(Hyper& h, const TensorMap& tensors) {
         h.rope_dim = static_cast<uint32_t>(h.head_dim * static_cast<double>(h.rope_share) + 1e-4);
     const auto embedding = tensors.find("token_embd.weight");
     if (embedding != tensors.end())
-        h.n_vocab = static_cast<uint32_t>(std::min<int64_t>(embedding->second.rows(), max_vocab + 1));
+        h.n_vocab = static_cast<uint32_t>(std::min(embedding->second.rows(), int64_t{max_vocab} + 1));
 }
 
 // Layers behind the last one guess tokens further ahead (DeepSeek-V3, section 2.2).

@@ -143,9 +143,10 @@ struct Link {
 // sums of the integer weights of weight.h; where an order matters it is that of `precedes`.
 
 // For tokens that occurred c > 0 times among the last repeat_last_n:
-//   l = l > 0 ? l / repeat_penalty : l * repeat_penalty     N. S. Keskar et al., "CTRL",
-//   arXiv:1909.05858, 4.1 l = l - c * frequency_penalty - presence_penalty        OpenAI API reference,
-//   "frequency_penalty"
+//   l = l > 0 ? l / repeat_penalty : l * repeat_penalty
+// N. S. Keskar et al., "CTRL", arXiv:1909.05858, section 4.1; then
+//   l = l - c * frequency_penalty - presence_penalty
+// OpenAI API reference, "frequency_penalty".
 std::unique_ptr<Sampler> make_penalties(const SamplerParams&);
 // For a token t that followed, at an earlier place, the same n >= dry_allowed_length tokens that end the
 // history now (n the longest such match, neither reaching across a sequence breaker nor t being one):

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "ggml/base/draw_row.h"
 #include "src/sample/chain_table.h"
 
 namespace nibble {
@@ -19,8 +20,7 @@ class Penalties final : public Sampler {
 
     void apply(Candidates& candidates, const SampleStep&) override {
         candidates.edit(counts_, [this](double logit, int32_t count) {
-            logit = logit > 0 ? logit / repeat_ : logit * repeat_;
-            return logit - count * frequency_ - presence_;
+            return penalized(logit, count, repeat_, frequency_, presence_);
         });
     }
 

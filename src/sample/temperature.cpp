@@ -31,8 +31,8 @@ class Temperature final : public Sampler {
   private:
     double dynamic(Candidates& candidates) const {
         const double best = candidates.best();
-        const auto total = static_cast<double>(candidates.total_weight());
-        const double normalizer = std::log(total / weight_one);
+        const uint64_t weights = candidates.total_weight();
+        const double normalizer = log_of_weight(weights), total = static_cast<double>(weights);
         double entropy = 0;
         for (const Candidate& c : candidates.list()) {
             const auto weight = static_cast<double>(weight_of(c.logit - best));

@@ -166,7 +166,7 @@ Result<void> Tokenizer::State::index_tokens() {
     for (const auto& id : {vocab.eos, vocab.eot, vocab.eom})
         if (id) ends.push_back(*id);
     std::ranges::sort(ends);
-    ends.erase(std::ranges::unique(ends).begin(), ends.end());
+    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
     return {};
 }
 

@@ -12,12 +12,6 @@ struct UnpackedSpan {
     float d[lanes], dmin[lanes];  // of factors
 };
 
-// What d * s was made of; a damaged file's infinities and NaNs stay in d.
-inline int8_t factor_of(float scale, float d) {
-    const float ratio = scale / d;
-    return ratio >= -128 && ratio <= 127 ? static_cast<int8_t>(__builtin_lrintf(ratio)) : int8_t{1};
-}
-
 // Columns of span `s` of row r; beyond k columns everything is zero.
 template <class Fmt>
 inline void unpack_row(const std::byte* row, int64_t k, int64_t s, int r, UnpackedSpan<Fmt>& u) {
@@ -63,7 +57,7 @@ inline void write_scales(const float* v, [[maybe_unused]] const float* d, std::b
         } else if constexpr (kind == ScaleKind::f32) {
             std::memcpy(out + 4 * r, v + r, 4);
         } else {
-            out[r] = static_cast<std::byte>(factor_of(v[r], d[r]));
+            out[r] = static_cast<std::byte>(static_cast<int8_t>(factor_of(v[r], d[r])));
         }
     }
 }

@@ -66,7 +66,7 @@ StackId Stacks::merge(StackId a, StackId b) {
 // Many at once: merged in pairs, k sets would leave sets of 2, 3, ... k entries behind.
 StackId Stacks::merge(std::vector<StackId> sets) {
     std::ranges::sort(sets);
-    sets.erase(std::ranges::unique(sets).begin(), sets.end());
+    sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
     if (sets.size() == 1) return sets[0];
     if (sets.size() == 2) return merge(sets[0], sets[1]);
     bool empty = false;
