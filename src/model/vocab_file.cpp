@@ -1,6 +1,9 @@
 // Vocab from GGUF metadata or a Hugging Face folder, and back into metadata.
-// Sizes are bounded by the file itself; ids are checked by Tokenizer::create.
+// A key that is there and cannot be used is an Error: without it the same text would become other tokens.
 #include "src/model/vocab_file.h"
+
+#include <limits>
+#include <utility>
 
 #include "ggml/base/cat.h"
 #include "src/text/hf_vocab.h"
@@ -52,12 +55,52 @@ Result<Vocab::Model> model_kind(std::string_view name, const std::string& where)
                  "known are gpt2 (byte-level BPE) and llama (SentencePiece BPE)"};
 }
 
+// Nothing when the key is absent, an Error when its value is no T.
+template <class T>
+Result<std::optional<T>> optional(const Metadata& m, std::string_view key) {
+    if (!m.contains(key)) return std::optional<T>();
+    return std::optional<T>(NIBBLE_TRY(m.require<T>(key)));
+}
+
+Error unusable(const Metadata& m, std::string_view key, std::string what) {
+    return {ErrorCode::corrupt, m.where(), cat("metadata key '", key, "' ", what),
+            "the file is damaged; download or convert it again"};
+}
+
+// The token that an id of this key names; nothing for -1, stored signed or not: how some files say "none".
+Result<std::optional<Token>> token_id(const Metadata& m, std::string_view key, int64_t id, size_t n_tokens) {
+    if (id == -1 || id == std::numeric_limits<uint32_t>::max()) return std::optional<Token>();
+    if (id < 0 || std::cmp_greater_equal(id, n_tokens))
+        return unusable(m, key, cat("names token ", id, " of ", n_tokens));
+    return std::optional<Token>(static_cast<Token>(id));
+}
+
+Result<void> append_ids(const Metadata& m, std::string_view key, size_t n_tokens, std::vector<Token>& out) {
+    for (const int64_t id : NIBBLE_TRY(m.get_or<std::vector<int64_t>>(key, {})))
+        if (const auto t = NIBBLE_TRY(token_id(m, key, id, n_tokens))) out.push_back(*t);
+    return {};
+}
+
 // Tokens that end an answer, as far as the file names them; Tokenizer adds the usual names.
-void collect_ends(Vocab& v, const Metadata& m) {
+Result<void> collect_ends(Vocab& v, const Metadata& m) {
     for (const auto& id : {v.eos, v.eot, v.eom})
         if (id) v.end_of_generation.push_back(*id);
-    if (const auto list = m.ints("tokenizer.ggml.eos_token_ids"))
-        for (const int64_t id : *list) v.end_of_generation.push_back(static_cast<Token>(id));
+    return append_ids(m, cat(prefix, "eos_token_ids"), v.tokens.size(), v.end_of_generation);
+}
+
+Result<void> read_types(Vocab& v, const Metadata& m) {
+    const std::string key = cat(prefix, "token_type");
+    const auto types = NIBBLE_TRY(optional<std::vector<int64_t>>(m, key));
+    if (!types) return {};
+    if (types->size() != v.tokens.size())
+        return unusable(m, key, cat("has ", types->size(), " types for ", v.tokens.size(), " tokens"));
+    for (size_t i = 0; i < types->size(); ++i) {
+        const int64_t type = (*types)[i];
+        if (type < 0 || type > static_cast<int64_t>(TokenType::byte))  // 0 is "undefined"
+            return unusable(m, key, cat("gives token ", i, " the unknown type ", type));
+        v.types.push_back(static_cast<uint8_t>(type));
+    }
+    return {};
 }
 
 Result<Vocab> from_gguf(const TensorFile& file) {
@@ -71,9 +114,8 @@ Result<Vocab> from_gguf(const TensorFile& file) {
         v.scores = NIBBLE_TRY(m.require_floats(key("scores")));
     else
         v.merges = strings(NIBBLE_TRY(m.require_strings(key("merges"))));
-    v.pre = std::string(m.str(key("pre")).value_or(spm ? "" : "gpt-2"));
-    if (const auto types = m.ints(key("token_type")))
-        for (const int64_t t : *types) v.types.push_back(static_cast<uint8_t>(t));
+    v.pre = std::string(NIBBLE_TRY(m.get_or<std::string_view>(key("pre"), spm ? "" : "gpt-2")));
+    NIBBLE_TRY(read_types(v, m));
     // Rows of the embedding that no text has: they must not be drawn.
     while (!v.tokens.empty() && v.types.size() == v.tokens.size() && v.tokens.back().starts_with("[PAD") &&
            v.types.back() == static_cast<uint8_t>(TokenType::unused)) {
@@ -82,19 +124,20 @@ Result<Vocab> from_gguf(const TensorFile& file) {
         if (v.scores.size() > v.tokens.size()) v.scores.pop_back();
     }
     for (const IdKey& k : id_keys)
-        if (const auto id = m.u32(key(k.key))) v.*k.field = static_cast<Token>(*id);
-    v.ignore_merges = m.boolean(cat(own, "ignore_merges")).value_or(kind_ignores_merges(v.pre));
-    v.nfc = m.boolean(cat(own, "nfc")).value_or(kind_composes(v.pre));
-    v.prefix_first_only = m.boolean(cat(own, "prefix_first_only")).value_or(false);
-    if (const auto regexes = m.strings(cat(own, "split_regexes"))) v.split_regexes = strings(*regexes);
+        if (const auto id = NIBBLE_TRY(optional<int64_t>(m, key(k.key))))
+            v.*k.field = NIBBLE_TRY(token_id(m, key(k.key), *id, v.tokens.size()));
+    v.ignore_merges = NIBBLE_TRY(m.get_or<bool>(cat(own, "ignore_merges"), kind_ignores_merges(v.pre)));
+    v.nfc = NIBBLE_TRY(m.get_or<bool>(cat(own, "nfc"), kind_composes(v.pre)));
+    v.prefix_first_only = NIBBLE_TRY(m.get_or<bool>(cat(own, "prefix_first_only"), false));
+    v.split_regexes = strings(NIBBLE_TRY(m.get_or<Metadata::Strings>(cat(own, "split_regexes"), {})));
     for (const ListKey& k : list_keys)
-        if (const auto list = m.get<std::vector<int32_t>>(cat(own, k.key))) v.*k.field = *list;
+        NIBBLE_TRY(append_ids(m, cat(own, k.key), v.tokens.size(), v.*k.field));
     v.add_bos = spm || kind_ignores_merges(v.pre);
     v.add_space_prefix = spm;
-    for (const FlagKey& k : flag_keys)
-        if (const auto flag = m.boolean(key(k.key))) v.*k.field = *flag;
-    if (const auto t = m.str("tokenizer.chat_template")) v.chat_template = std::string(*t);
-    collect_ends(v, m);
+    for (const FlagKey& k : flag_keys) v.*k.field = NIBBLE_TRY(m.get_or<bool>(key(k.key), v.*k.field));
+    if (const auto t = NIBBLE_TRY(optional<std::string_view>(m, "tokenizer.chat_template")))
+        v.chat_template = std::string(*t);
+    NIBBLE_TRY(collect_ends(v, m));
     return v;
 }
 
