@@ -73,6 +73,11 @@ const std::vector<Kind>& kinds() {
     return table;
 }
 
+bool known(std::string_view regex) {
+    return std::ranges::any_of(
+        kinds(), [&](const Kind& k) { return std::ranges::find(k.passes, regex) != k.passes.end(); });
+}
+
 // What Unicode calls White_Space. PCRE2's own \s adds U+180E, which the regexes were not written for.
 constexpr std::string_view white_space =
     R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
@@ -117,55 +122,104 @@ size_t run_length(std::string_view text, bool valid) {
 }
 
 constexpr size_t fallback_chunk = 4096;
+constexpr size_t max_passes = 16;
+constexpr size_t free_steps = 128;  // of one attempt to match, which no budget counts
+
+// Prose, and long runs of what regexes repeat: a regex that goes over any text again and again does it here.
+std::string sample_text() {
+    std::string text;
+    for (const std::string_view unit : {"a", " ", "A", "1", "!", "\n", "\u4e00"}) {
+        for (int i = 0; i < 400; ++i) text += unit;
+        text += "The 3 mice's house, \u00fcber 1999!\r\n\t x = f(y[0]);\n";
+    }
+    return text + "#$%&*+,-/:<>?@\\^_`{|}~";
+}
 
 }  // namespace
 
 struct Splitter::Pass {
     std::shared_ptr<pcre2_code> code;
+    bool known;  // from the table: harmless, and not to be watched
 };
 
 // What one call of split() needs: match data, limits, and a bigger JIT stack once the small one overflows.
 class Splitter::Run {
   public:
-    explicit Run(size_t text_size)
+    Run(size_t text_size, Budget& budget)
         : data_(pcre2_match_data_create(1, nullptr), pcre2_match_data_free),
-          context_(pcre2_match_context_create(nullptr), pcre2_match_context_free) {
-        // One match backtracks over at most the whole text a few times, unless the regex is hostile.
-        const size_t limit = std::min<size_t>(1'000'000 + 64 * text_size, UINT32_MAX);
-        if (context_) pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(limit));
-    }
+          context_(pcre2_match_context_create(nullptr), pcre2_match_context_free),
+          budget_(budget),
+          // One match backtracks over at most the whole text a few times, unless the regex is hostile.
+          most_(std::min<size_t>(1'000'000 + 64 * text_size, UINT32_MAX)) {}
     // Appends matches and what lies between them. `text` is valid UTF-8.
-    void split(const pcre2_code* code, std::string_view text, std::vector<std::string_view>& out);
+    void split(const Pass& pass, std::string_view text, std::vector<std::string_view>& out);
 
   private:
-    int match(const pcre2_code* code, std::string_view text, size_t from);
+    int search(const Pass& pass, std::string_view text, size_t& from);
+    int match_here(const pcre2_code* code, std::string_view text, size_t from);
+    int match(const pcre2_code* code, std::string_view text, size_t from, size_t limit, uint32_t options);
 
     std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data_;
     std::unique_ptr<pcre2_match_context, void (*)(pcre2_match_context*)> context_;
     std::unique_ptr<pcre2_jit_stack, void (*)(pcre2_jit_stack*)> stack_{nullptr, pcre2_jit_stack_free};
+    Budget& budget_;
+    size_t most_;
 };
 
-int Splitter::Run::match(const pcre2_code* code, std::string_view text, size_t from) {
-    if (!data_) return PCRE2_ERROR_NOMEMORY;
+// PCRE2 counts the steps anew wherever a match may begin.
+int Splitter::Run::match(const pcre2_code* code, std::string_view text, size_t from, size_t limit,
+                         uint32_t options) {
+    if (!data_ || !context_) return PCRE2_ERROR_NOMEMORY;
+    pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(limit));
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     const auto attempt = [&] {
-        return pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
+        return pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | options, data_.get(),
+                           context_.get());
     };
     const int found = attempt();
-    if (found != PCRE2_ERROR_JIT_STACKLIMIT || stack_ || !context_) return found;
+    if (found != PCRE2_ERROR_JIT_STACKLIMIT || stack_) return found;
     stack_.reset(pcre2_jit_stack_create(64 * 1024, 16 * 1024 * 1024, nullptr));
     pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
     return attempt();
 }
 
-void Splitter::Run::split(const pcre2_code* code, std::string_view text, std::vector<std::string_view>& out) {
+// A match that begins at `from`. How many steps it takes is known from the limits that it exceeds.
+int Splitter::Run::match_here(const pcre2_code* code, std::string_view text, size_t from) {
+    for (size_t limit = free_steps;; limit = std::min(8 * limit, most_)) {
+        const int found = match(code, text, from, limit, PCRE2_ANCHORED);
+        if (found >= 0 || found == PCRE2_ERROR_NOMATCH) return found;
+        budget_.spend(limit);
+        if (found != PCRE2_ERROR_MATCHLIMIT || limit == most_ || budget_.spent()) return found;
+    }
+}
+
+// The first match at or behind `from`. With few steps for each place in the text at first, which is all that
+// most matches need; place by place where they are not enough. On errors `from` is where it happened.
+int Splitter::Run::search(const Pass& pass, std::string_view text, size_t& from) {
+    const pcre2_code* code = pass.code.get();
+    if (pass.known) return match(code, text, from, most_, 0);
+    while (from < text.size()) {
+        if (budget_.spent()) return PCRE2_ERROR_MATCHLIMIT;
+        int found = match(code, text, from, free_steps, 0);
+        if (found != PCRE2_ERROR_MATCHLIMIT && found != PCRE2_ERROR_JIT_STACKLIMIT) return found;
+        const size_t steps = budget_.left();
+        while (from < text.size() && budget_.left() == steps) {  // up to the place that takes more
+            found = match_here(code, text, from);
+            if (found != PCRE2_ERROR_NOMATCH) return found;
+            from += static_cast<size_t>(std::max(1, valid_utf8_at(text.substr(from))));
+        }
+    }
+    return PCRE2_ERROR_NOMATCH;
+}
+
+void Splitter::Run::split(const Pass& pass, std::string_view text, std::vector<std::string_view>& out) {
     size_t done = 0, from = 0;
     const auto emit = [&](size_t end) {
         if (end > done) out.push_back(text.substr(done, end - done));
         done = std::max(done, end);
     };
     while (from < text.size()) {
-        const int found = match(code, text, from);
+        const int found = search(pass, text, from);
         if (found == PCRE2_ERROR_NOMATCH) break;
         if (found < 0) {
             size_t end = std::min(text.size(), from + fallback_chunk);
@@ -196,19 +250,41 @@ Result<std::vector<std::string>> split_regexes(std::string_view pre) {
                  "the tokens would be wrong, so the model is refused"};
 }
 
+// An ordinary regex takes far less than this for the sample text.
+constexpr size_t sample_steps = 1'000'000;
+
 Result<Splitter> Splitter::create(std::span<const std::string> regexes) {
+    if (regexes.size() > max_passes)
+        return Error{ErrorCode::unsupported, "split regexes",
+                     cat("there are ", regexes.size(), ", at most ", max_passes, " are allowed"),
+                     "the tokens would be wrong, so the model is refused"};
     Splitter s;
+    const std::string sample = sample_text();
+    std::vector<std::string_view> pieces;
     for (const std::string& regex : regexes) {
         const std::string spelled = NIBBLE_TRY(spell_white_space(regex));
         s.passes_.push_back(std::make_shared<Pass>(
-            Pass{NIBBLE_TRY(compile_regex(spelled, "split regex", Subjects::valid_utf8))}));
+            Pass{NIBBLE_TRY(compile_regex(spelled, "split regex", Subjects::valid_utf8)), known(regex)}));
+        if (s.passes_.back()->known) continue;
+        Budget budget = Budget::of_steps(sample_steps);
+        Run(sample.size(), budget).split(*s.passes_.back(), sample, pieces);
+        if (budget.spent())
+            return Error{ErrorCode::unsupported, "split regex",
+                         cat("'", regex, "' takes more than ", sample_steps, " steps for ", sample.size(),
+                             " bytes of ordinary text"),
+                         "a long one would take hours, so the model is refused"};
     }
     return s;
 }
 
 std::vector<std::string_view> Splitter::split(std::string_view text) const {
+    Budget budget(text.size());
+    return split(text, budget);
+}
+
+std::vector<std::string_view> Splitter::split(std::string_view text, Budget& budget) const {
     std::vector<std::string_view> pieces, next;
-    Run run(text.size());
+    Run run(text.size(), budget);
     if (!passes_.empty()) pieces.reserve(text.size() / 4 + 1);
     for (size_t i = 0; i < text.size();) {
         if (const size_t n = run_length(text.substr(i), true)) {
@@ -216,7 +292,7 @@ std::vector<std::string_view> Splitter::split(std::string_view text) const {
             if (passes_.empty())
                 pieces.push_back(valid);
             else
-                run.split(passes_[0]->code.get(), valid, pieces);
+                run.split(*passes_[0], valid, pieces);
             i += n;
         }
         if (const size_t n = run_length(text.substr(i), false)) {
@@ -229,7 +305,7 @@ std::vector<std::string_view> Splitter::split(std::string_view text) const {
         for (const std::string_view piece : pieces) {
             const bool valid = run_length(piece, true) == piece.size();
             if (valid)
-                run.split(passes_[p]->code.get(), piece, next);
+                run.split(*passes_[p], piece, next);
             else
                 next.push_back(piece);
         }

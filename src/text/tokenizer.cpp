@@ -79,8 +79,9 @@ struct Tokenizer::State {
 
     // Buffers of one call of encode().
     struct Scratch {
-        explicit Scratch(size_t text_size) : words(text_size) {}
+        explicit Scratch(size_t text_size) : words(text_size), budget(text_size) {}
         WordCache words;
+        Splitter::Budget budget;
         Merger merger;
         std::string spelled;
     };
@@ -288,7 +289,7 @@ void Tokenizer::State::encode_fragment(std::string_view text, bool first, Scratc
         if (vocab.model == Vocab::Model::spm)
             encode_spm(part, first, scratch, out);
         else
-            for (const std::string_view piece : splitter.split(part))
+            for (const std::string_view piece : splitter.split(part, scratch.budget))
                 scratch.words.append(piece, out, [&](std::string_view word, std::vector<Token>& to) {
                     encode_word(word, scratch, to);
                 });

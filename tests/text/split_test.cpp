@@ -70,11 +70,53 @@ TEST_CASE("hostile and foreign regexes") {
     CHECK(joined(splitter({"a\\Kb|(?=b)"}), "zabab") == "za|b|a|b");
     CHECK(joined(splitter({}), "a b") == "a b");
 
-    const Splitter exponential = splitter({"(a|a|aa)+$"});
-    const std::string text(100'000, 'a');
-    size_t covered = 0;
-    for (const std::string_view piece : exponential.split(text + "b")) covered += piece.size();
-    CHECK(covered == text.size() + 1);
     CHECK(!split_regexes("no-such-kind"));
     CHECK(contains(split_regexes("no-such-kind").error().message(), "no-such-kind"));
+}
+
+TEST_CASE("regexes that backtrack without end: refused at load, or cut off by the budget of a text") {
+    for (const char* regex : {R"((?:.|.){19}\x{10FFFF}|.)", "(a|a|aa)+$", R"((?:\w|\w)+~)"}) {
+        CHECK(contains(create_error(regex), regex));
+        CHECK(contains(create_error(regex), "steps"));
+    }
+    CHECK(create_error(R"((?:.|.){4}\x{10FFFF}|.)").empty());
+    // Harmless for the sample text at load, and not for these. No byte is lost.
+    const auto all_of = [](const Splitter& s, std::string_view text, Splitter::Budget& budget) {
+        std::string out;
+        for (const std::string_view piece : s.split(text, budget)) out += piece;
+        return out == text;
+    };
+    Splitter::Budget budget = Splitter::Budget::of_steps(1'000'000);
+    const std::string text(100'000, 'q');
+    CHECK(all_of(splitter({"(q|q|qq)+$"}), text + "b", budget));
+    CHECK(budget.spent());
+    // Each place takes 2^20 steps, fewer than one match may take. All together share the budget.
+    std::string many;
+    for (int i = 0; i < 1000; ++i) many += "qqqqqqqqqqqqqqqqqqqq ";
+    const Splitter costly = splitter({"(?:q|q){20}~|."});
+    Splitter::Budget small = Splitter::Budget::of_steps(4'000'000);
+    CHECK(all_of(costly, many, small));
+    CHECK(small.spent());
+    CHECK(all_of(costly, many, small));
+    CHECK(costly.split(std::string(10'000, 'x'), small).size() == 3);  // at fixed lengths
+    CHECK(costly.split("xyz").size() == 3);
+}
+
+TEST_CASE("a match of many steps is found where the budget allows, with the same pieces") {
+    // Backtracks over the whole run, from the first of two places that need it.
+    const std::string run(5000, 'u');
+    const Splitter s = splitter({"(?:u|v)+u7|(?:u|v)+|\\s+"});
+    Splitter::Budget budget(run.size());
+    const size_t before = budget.left();
+    CHECK(s.split(cat("-- ", run, "! ", run, "!"), budget) ==
+          std::vector<std::string_view>{"--", " ", run, "!", " ", run, "!"});
+    CHECK(budget.left() < before);
+    CHECK(!budget.spent());
+}
+
+TEST_CASE("more passes than any tokenizer has are refused") {
+    CHECK(Splitter::create(std::vector<std::string>(16, "x")));
+    const auto s = Splitter::create(std::vector<std::string>(17, "x"));
+    REQUIRE(!s);
+    CHECK(contains(s.error().message(), "17"));
 }
