@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::string_view spm_space = "\xE2\x96\x81";  // U+2581
 constexpr size_t max_fragment = size_t{1} << 28;  // bytes merged at once: symbols are counted in 32 bits
+constexpr size_t max_special = 512;               // bytes of a token that is searched for in raw text
 
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
     std::string out;
@@ -129,6 +130,7 @@ Result<void> Tokenizer::State::check() {
         if (*id && (**id < 0 || static_cast<size_t>(**id) >= n))
             return bad_vocab(cat("names token ", **id, " of ", n));
     }
+    for (auto* list : {&vocab.strip_left, &vocab.strip_right}) std::ranges::sort(*list);
     return {};
 }
 
@@ -154,6 +156,10 @@ Result<void> Tokenizer::State::index_tokens() {
             auto raw = literal ? std::nullopt : alphabet_to_bytes(text);
             pieces.push_back(raw ? std::move(*raw) : text);
         }
+        // Every place of a text may be the beginning of any of them.
+        if (literal && pieces.back().size() > max_special)
+            return bad_vocab(cat("special token ", t, " has ", pieces.back().size(), " bytes, at most ",
+                                 max_special, " are allowed"));
         if (literal) special.add(pieces.back(), t, type(t) == TokenType::control);
     }
     if (!spm)
@@ -324,7 +330,7 @@ void Tokenizer::State::encode_text(std::string_view text, std::span<const Specia
                                    std::vector<Token>& out) const {
     Scratch scratch(text.size());
     const auto listed = [](const std::vector<Token>& list, Token t) {
-        return std::ranges::find(list, t) != list.end();
+        return std::ranges::binary_search(list, t);  // sorted by check()
     };
     size_t at = 0;
     bool first = true;

@@ -71,7 +71,7 @@ TEST_CASE("special tokens swallow white space where the vocabulary says so") {
     Vocab v = byte_vocab();
     const Token left = add(v, "<l>", TokenType::control), right = add(v, "<r>", TokenType::control);
     v.strip_left = {left};
-    v.strip_right = {right};
+    v.strip_right = {right, 'z'};  // in any order
     const Tokenizer t = must_create(std::move(v));
     CHECK(t.encode("a \n<l> b<r>\n c<r> <l> ", special) ==
           Ids{'a', left, ' ', 'b', right, 'c', right, left, ' '});
@@ -157,6 +157,18 @@ TEST_CASE("vocabularies that lie are refused, naming the lie") {
     for (const char* name : {"<0xG0>", "<0x4>>", "<0x041>", "0x41", ""}) {
         v.tokens[9] = name;
         CHECK(contains(error_of(v), "byte token 9"));
+    }
+}
+
+TEST_CASE("special tokens have a greatest length, ordinary tokens have none") {
+    Vocab v = byte_vocab();
+    const Token longest = add(v, std::string(512, 'x'), TokenType::control);
+    add(v, std::string(513, 'y'));
+    CHECK(must_create(v).encode(std::string(514, 'x'), special) == Ids{longest, 'x', 'x'});
+    for (const TokenType type : {TokenType::control, TokenType::user_defined}) {
+        Vocab w = v;
+        add(w, std::string(513, 'z'), type);
+        CHECK(contains(error_of(w), "special token 258 has 513 bytes"));
     }
 }
 
