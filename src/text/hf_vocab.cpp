@@ -16,6 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr int max_depth = 64;
+constexpr size_t max_processors = 64;
 constexpr std::string_view spm_space = "\xE2\x96\x81";  // U+2581
 constexpr std::string_view gpt2_regex =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -143,6 +144,9 @@ class Reader {
         for (size_t i = 0; i < v_.tokens.size(); ++i)
             if (v_.tokens[i].empty() && v_.types[i] == static_cast<uint8_t>(TokenType::unused))
                 v_.tokens[i] = cat("[unused ", i, "]");
+        ids_.reserve(v_.tokens.size());
+        for (size_t i = 0; i < v_.tokens.size(); ++i) ids_.emplace(v_.tokens[i], static_cast<Token>(i));
+        ends_.resize(v_.tokens.size());
         return {};
     }
 
@@ -237,29 +241,26 @@ class Reader {
     // Merges become scores: the token that the best merge makes goes first.
     Result<void> read_sentencepiece(const Json& model) {
         NIBBLE_TRY(read_spaces());
-        std::unordered_map<std::string, size_t> ids;
-        for (size_t i = 0; i < v_.tokens.size(); ++i) ids.emplace(v_.tokens[i], i);
         v_.scores.assign(v_.tokens.size(), -static_cast<float>(v_.merges.size()) - 1);
         for (size_t rank = v_.merges.size(); rank-- > 0;) {  // backwards: the best rank stays
             std::string joined = v_.merges[rank];
             if (const size_t space = joined.find(' ', 1); space != std::string::npos) joined.erase(space, 1);
-            const auto it = ids.find(joined);
-            if (it == ids.end())
+            const auto it = ids_.find(joined);
+            if (it == ids_.end())
                 return corrupt(cat("merge ", rank, " makes '", joined, "', which is no token"));
-            v_.scores[it->second] = -static_cast<float>(rank);
+            v_.scores[static_cast<size_t>(it->second)] = -static_cast<float>(rank);
         }
         v_.merges.clear();
-        if (const auto it = ids.find(text(at(model, "unk_token"))); it != ids.end())
-            v_.unk = static_cast<Token>(it->second);
+        if (const auto it = ids_.find(text(at(model, "unk_token"))); it != ids_.end()) v_.unk = it->second;
         return {};
     }
 
     std::optional<Token> find_token(const Json& name) const {
         const std::string content = name.is_object() ? text(at(name, "content")) : text(name);
         if (content.empty()) return {};
-        const auto it = std::ranges::find(v_.tokens, content);
-        if (it == v_.tokens.end()) return {};
-        return static_cast<Token>(it - v_.tokens.begin());
+        const auto it = ids_.find(content);
+        if (it == ids_.end()) return {};
+        return it->second;
     }
 
     std::optional<Token> token_id(const Json& id) const {
@@ -271,16 +272,21 @@ class Reader {
     void add_ends(const Json& ids) {
         const auto add = [&](const Json& id) {
             const auto t = token_id(id);
-            if (t && std::ranges::find(v_.end_of_generation, *t) == v_.end_of_generation.end())
-                v_.end_of_generation.push_back(*t);
+            if (!t || ends_[static_cast<size_t>(*t)]) return;
+            ends_[static_cast<size_t>(*t)] = true;
+            v_.end_of_generation.push_back(*t);
         };
         if (!ids.is_array()) return add(ids);
         for (const Json& id : ids) add(id);
     }
 
     // What the post-processor's template puts before and after a text; tokenizer_config may say otherwise.
-    void read_template() {
-        for (const Json* p : sequence(at(root_, "post_processor"), "processors")) {
+    Result<void> read_template() {
+        const auto processors = sequence(at(root_, "post_processor"), "processors");
+        if (processors.size() > max_processors)
+            return corrupt(cat("post_processor has ", processors.size(), " members, at most ", max_processors,
+                               " are allowed"));
+        for (const Json* p : processors) {
             const Json& single = at(*p, "single");
             if (!single.is_array() || single.empty()) continue;
             const auto first = find_token(at(at(single.front(), "SpecialToken"), "id"));
@@ -290,6 +296,7 @@ class Reader {
             v_.add_bos = first && first == v_.bos;
             v_.add_eos = last && last == v_.eos;
         }
+        return {};
     }
 
     void read_chat_template(const Json& chat) {
@@ -313,7 +320,7 @@ class Reader {
         if (v_.eos) add_ends(Json(static_cast<uint64_t>(*v_.eos)));
         if (!v_.eos && !v_.end_of_generation.empty()) v_.eos = v_.end_of_generation.front();
         if (!v_.bos) v_.bos = token_id(at(config, "bos_token_id"));
-        read_template();
+        NIBBLE_TRY(read_template());
         v_.add_bos = flag(at(tokenizer, "add_bos_token"), v_.add_bos);
         v_.add_eos = flag(at(tokenizer, "add_eos_token"), v_.add_eos);
         read_chat_template(at(tokenizer, "chat_template"));
@@ -325,6 +332,8 @@ class Reader {
     Json root_;
     size_t max_tokens_ = 0;
     Vocab v_;
+    std::unordered_map<std::string_view, Token> ids_;  // views into v_.tokens; of equal tokens the first
+    std::vector<bool> ends_;                           // by token: in v_.end_of_generation
 };
 
 }  // namespace

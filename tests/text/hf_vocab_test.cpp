@@ -124,6 +124,23 @@ TEST_CASE("ids, end tokens, BOS and the chat template") {
     CHECK(v.chat_template == "d");
 }
 
+TEST_CASE("many ends are named once each, many post-processors are refused") {
+    Json j = byte_level();
+    Json ends = Json::array();
+    for (size_t i = 0; i < 600; ++i) ends.push_back(i * 7 % 200);
+    const Vocab v = must_read(j, {{"eos_token", "<end>"}}, {{"eos_token_id", ends}});
+    REQUIRE(v.end_of_generation.size() == 201);
+    CHECK(v.end_of_generation[1] == 7);
+    CHECK(v.end_of_generation.back() == 258);
+    const Json processor = {{"type", "TemplateProcessing"},
+                            {"single", {{{"SpecialToken", {{"id", "<end>"}}}}}}};
+    j["post_processor"] = {{"type", "Sequence"}, {"processors", Json::array()}};
+    for (int i = 0; i < 64; ++i) j["post_processor"]["processors"].push_back(processor);
+    CHECK(must_read(j).bos == 258);
+    j["post_processor"]["processors"].push_back(processor);
+    CHECK(contains(refusal(j), "post_processor has 65"));
+}
+
 TEST_CASE("sentencepiece: merges become scores, spaces by normalizer or Metaspace") {
     Json j = sentencepiece();
     Vocab v = must_read(j);
