@@ -112,6 +112,25 @@ TEST_CASE("a hostile template meets a limit") {
     }
 }
 
+TEST_CASE("searches take linear time and are paid by bytes") {
+    // Naive, each of these compares 10^11 bytes; a search that is not linear does not end in a test's time.
+    const std::string hay = "{% set x = 'a' * 1000000 %}{% set y = 'a' * 500000 %}";
+    const std::vector<std::string> calls = {
+        "x.find(y ~ 'b')",          "x.rfind('b' ~ y)",
+        "x.count(y ~ 'b')",         "x.split(y ~ 'b')|length",
+        "x.rsplit('b' ~ y)|length", "x.partition(y ~ 'b')|length",
+        "x.replace(y ~ 'b', '')",   "x.rpartition('b' ~ y)|length",
+        "(y ~ 'b') in x",           "x|replace(y ~ 'b', '')",
+    };
+    for (const std::string& call : calls) {
+        CAPTURE(call);
+        CHECK(render(hay + "{% set r = " + call + " %}").ok());
+        const auto r = render(hay + "{% for i in range(99) %}{% set r = " + call + " %}{% endfor %}");
+        REQUIRE_FALSE(r.ok());
+        CHECK(r.error().message().find("more than") != std::string::npos);
+    }
+}
+
 TEST_CASE("cycles and long chains of objects are freed") {
     const std::vector<std::string> sources = {
         "{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self is defined }}",

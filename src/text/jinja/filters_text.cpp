@@ -5,6 +5,7 @@
 #include "ggml/base/cat.h"
 #include "src/text/jinja/builtins.h"
 #include "src/text/jinja/print.h"
+#include "src/text/jinja/search.h"
 #include "src/text/jinja/unicode.h"
 
 namespace nibble::jinja {
@@ -78,12 +79,12 @@ Result<Value> center(Budget& budget, const Text& text, int64_t width, int64_t le
 Result<Value> replace(Budget& budget, const Text& text, const Text& from, const Text& to, int64_t count) {
     const std::string_view s = text.view();
     uint64_t left = count < 0 ? UINT64_MAX : static_cast<uint64_t>(count);
-    if (!budget.spend(s.size() / 16)) return budget.exhausted();
+    Search search = NIBBLE_TRY(Search::start(budget, s, from.view()));
     Text out;
     size_t at = 0;
     while (left > 0) {
-        const size_t found = from.empty() ? at : s.find(from.view(), at);
-        if (found == s.npos || found > s.size()) break;
+        const size_t found = from.empty() ? at : search.next();
+        if (found == s.npos) break;
         out.append(text, at, found);
         out.append(to);
         if (!budget.spend(1) || !budget.spend_bytes(to.size())) return budget.exhausted();

@@ -6,12 +6,14 @@
 #include "src/text/jinja/builtins.h"
 #include "src/text/jinja/operators.h"
 #include "src/text/jinja/print.h"
+#include "src/text/jinja/search.h"
 #include "src/text/jinja/unicode.h"
 
 namespace nibble::jinja {
 namespace {
 
 const Text& self(const Call& c) { return *c.self.text(); }
+Search::From side(bool from_right) { return from_right ? Search::From::right : Search::From::left; }
 
 Result<Value> method_strip(Call& c) { return strip(c, true, true); }
 Result<Value> method_lstrip(Call& c) { return strip(c, true, false); }
@@ -72,20 +74,16 @@ Ranges split_space(std::string_view s, size_t limit, bool from_right) {
     return words;
 }
 
-Ranges split_at(std::string_view s, std::string_view separator, size_t limit, bool from_right) {
+Result<Ranges> split_at(Call& c, std::string_view separator, size_t limit, bool from_right) {
     Ranges parts;
-    size_t begin = 0, end = s.size();
-    while (!from_right && limit-- > 0) {
-        const size_t found = s.find(separator, begin);
-        if (found == s.npos) break;
-        parts.emplace_back(begin, found);
-        begin = found + separator.size();
-    }
-    while (from_right && limit-- > 0) {
-        const size_t found = s.substr(0, end).rfind(separator);
-        if (found == s.npos) break;
-        parts.emplace_back(found + separator.size(), end);
-        end = found;
+    size_t begin = 0, end = self(c).size();
+    Search search = NIBBLE_TRY(Search::start(c.budget, self(c).view(), separator, side(from_right)));
+    while (limit-- > 0) {
+        const size_t found = search.next();
+        if (found == std::string_view::npos) break;
+        const size_t after = found + separator.size();
+        parts.emplace_back(from_right ? after : begin, from_right ? end : found);
+        (from_right ? end : begin) = from_right ? found : after;
     }
     parts.emplace_back(begin, end);
     if (from_right) std::reverse(parts.begin(), parts.end());
@@ -108,7 +106,7 @@ Result<Value> split(Call& c, bool from_right) {
     if (!c.arg(0) || c.arg(0)->is_none()) return pieces(c, split_space(self(c).view(), limit, from_right));
     const TextRef separator = NIBBLE_TRY(needle(c));
     if (separator->empty()) return failure("split needs a separator that is not empty");
-    return pieces(c, split_at(self(c).view(), separator->view(), limit, from_right));
+    return pieces(c, NIBBLE_TRY(split_at(c, separator->view(), limit, from_right)));
 }
 Result<Value> method_split(Call& c) { return split(c, false); }
 Result<Value> method_rsplit(Call& c) { return split(c, true); }
@@ -128,7 +126,8 @@ Result<Value> partition(Call& c, bool from_right) {
     const TextRef separator = NIBBLE_TRY(needle(c));
     if (separator->empty()) return failure("partition needs a separator that is not empty");
     const std::string_view s = self(c).view();
-    const size_t found = from_right ? s.rfind(separator->view()) : s.find(separator->view());
+    Search search = NIBBLE_TRY(Search::start(c.budget, s, separator->view(), side(from_right)));
+    const size_t found = search.next();
     const size_t whole = from_right ? 0 : s.size();
     const size_t a = found == s.npos ? whole : found;
     const size_t b = found == s.npos ? whole : found + separator->size();
@@ -184,12 +183,15 @@ Result<Value> find(Call& c, bool from_right, bool must) {
     const TextRef text = NIBBLE_TRY(needle(c));
     size_t begin = 0, end = 0;
     const bool possible = NIBBLE_TRY(window(c, 1, begin, end));
-    const std::string_view s = self(c).view().substr(0, end);
-    if (!c.budget.spend(s.size() / 16)) return c.budget.exhausted();
-    size_t found = from_right ? s.rfind(text->view()) : s.find(text->view(), begin);
-    if (!possible || (found != s.npos && found < begin)) found = s.npos;
-    if (found == s.npos && must) return failure("the string to find is not there");
-    return Value(found == s.npos ? int64_t{-1} : static_cast<int64_t>(count_code_points(s.substr(0, found))));
+    const std::string_view s = self(c).view().substr(begin, end - begin);
+    size_t found = from_right ? s.size() : 0;  // where Python finds the empty string
+    if (!text->empty()) {
+        Search search = NIBBLE_TRY(Search::start(c.budget, s, text->view(), side(from_right)));
+        found = search.next();
+    }
+    if (possible && found != s.npos)
+        return Value(static_cast<int64_t>(count_code_points(self(c).view().substr(0, begin + found))));
+    return must ? Result<Value>(failure("the string to find is not there")) : Value(int64_t{-1});
 }
 Result<Value> method_find(Call& c) { return find(c, false, false); }
 Result<Value> method_rfind(Call& c) { return find(c, true, false); }
@@ -201,10 +203,10 @@ Result<Value> method_count(Call& c) {
     size_t begin = 0, end = 0;
     if (!NIBBLE_TRY(window(c, 1, begin, end))) return Value(int64_t{0});
     const std::string_view s = self(c).view().substr(begin, end - begin);
-    if (!c.budget.spend(s.size() / 16)) return c.budget.exhausted();
     if (text->empty()) return Value(static_cast<int64_t>(count_code_points(s)) + 1);
+    Search search = NIBBLE_TRY(Search::start(c.budget, s, text->view()));
     int64_t n = 0;
-    for (size_t at = s.find(text->view()); at != s.npos; at = s.find(text->view(), at + text->size())) ++n;
+    while (search.next() != s.npos) ++n;
     return Value(n);
 }
 

@@ -8,6 +8,7 @@
 #include "ggml/base/cat.h"
 #include "ggml/base/checked.h"
 #include "src/text/jinja/print.h"
+#include "src/text/jinja/search.h"
 #include "src/text/jinja/string_format.h"
 
 namespace nibble::jinja {
@@ -136,8 +137,9 @@ bool is_sequence(const Value& v) {
 Result<bool> contains(Budget& budget, const Value& needle, const Value& hay) {
     if (const Text* text = hay.text()) {
         if (!needle.text()) return mismatch(Op::in, needle, hay);
-        if (!budget.spend(text->size() / 16)) return budget.exhausted();
-        return text->view().find(needle.text()->view()) != std::string_view::npos;
+        if (needle.text()->empty()) return true;
+        Search search = NIBBLE_TRY(Search::start(budget, text->view(), needle.text()->view()));
+        return search.next() != std::string_view::npos;
     }
     if (const Dict* dict = hay.dict()) {
         if (!budget.spend(dict->entries.size() + extent(needle).weight)) return budget.exhausted();
