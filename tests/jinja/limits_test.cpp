@@ -44,11 +44,11 @@ TEST_CASE("a hostile template meets a limit") {
         {grow + "{% set ns.x = ns.x + ns.x %}{% endfor %}", "MiB"},
         {grow + "{% set ns.x = ns.x.replace('a', ns.x) %}{% endfor %}", "takes more"},
         {grow + "{% set ns.x = ns.x | replace('', ns.x) %}{% endfor %}", "MiB"},
-        {grow + "{% set ns.x = [ns.x, ns.x] | join(ns.x) %}{% endfor %}", "MiB"},
+        {grow + "{% set ns.x = [ns.x, ns.x] | join(ns.x) %}{% endfor %}", "more than"},
         {grow + "{% set ns.x = '%s%s' % (ns.x, ns.x) %}{% endfor %}", "MiB"},
-        {grow + "{% set ns.x = '{0}{0}'.format(ns.x) %}{% endfor %}", "MiB"},
+        {grow + "{% set ns.x = '{0}{0}'.format(ns.x) %}{% endfor %}", "more than"},
         {grow + "{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}", "bytes"},
-        {grow + "{% set ns.x = ns.x | tojson %}{% endfor %}", "MiB"},
+        {grow + "{% set ns.x = ns.x | tojson %}{% endfor %}", "more than"},
         {grow + "{% set ns.x = ns.x * 9 %}{% endfor %}", "memory"},
         {grow + "{% set ns.l = ns.l + ns.l %}{% endfor %}", ""},
         {grow + "{% set ns.l = [ns.l, ns.l] %}{% endfor %}", "values"},
@@ -129,6 +129,69 @@ TEST_CASE("searches take linear time and are paid by bytes") {
         REQUIRE_FALSE(r.ok());
         CHECK(r.error().message().find("more than") != std::string::npos);
     }
+}
+
+TEST_CASE("whatever reads a long string pays for it") {
+    const std::string text = "{% set x = 'a' * 1000000 %}{% set y = x ~ '' %}{% set f = '%c' * 1000 %}";
+    const std::vector<std::string> calls = {
+        "x|wordcount",
+        "x|title",
+        "x|upper",
+        "x|trim",
+        "x|trim('a')",
+        "'b'|trim(x)",
+        "x|int",
+        "x|float",
+        "x|length",
+        "x|reverse",
+        "x|indent",
+        "x|e",
+        "x|string",
+        "x.title()",
+        "x.capitalize()",
+        "x.strip()",
+        "x.isalpha()",
+        "x.isspace()",
+        "x.islower()",
+        "x.split()",
+        "x.startswith(y)",
+        "x.endswith(y)",
+        "x.startswith((y ~ 'b', y))",
+        "x.removeprefix(y)",
+        "x is lower",
+        "x is upper",
+        "x is sameas y",
+        "x is filter",
+        "x % ()",
+        "[x]|string",
+        "[x]|map('wordcount')|list",
+        "strftime_now(f)",
+    };
+    for (const std::string& call : calls) {
+        CAPTURE(call);
+        const auto r = render(text + "{% for i in range(9999) %}{% set r = " + call + " %}{% endfor %}");
+        REQUIRE_FALSE(r.ok());
+        CHECK(r.error().message().find("more than") != std::string::npos);
+    }
+    const auto many = render("{{ range(9999) | sort(attribute='a,' * 5000) }}");
+    REQUIRE_FALSE(many.ok());
+    CHECK(many.error().message().find("more than") != std::string::npos);
+}
+
+TEST_CASE("a long conversation stays far from the limits") {
+    const std::string source =
+        "{% for m in messages %}{% if m.content is string and not m.content.startswith('<t>') %}"
+        "{% set c = m.content.split('</think>')[-1] | trim %}{{ m.role }}{{ c.replace('<x>', '') }}"
+        "{% if '<tool>' in c %}{{ c | upper }}{% endif %}{% endif %}{% endfor %}";
+    const auto t = ChatTemplate::parse(source, "long");  // with the limits that programs use
+    REQUIRE(t.ok());
+    ChatTemplate::Input in;
+    for (int i = 0; i < 3000; ++i)
+        in.messages.push_back({{"role", "user"}, {"content", repeat("some words ", 100)}});
+    in.messages.push_back({{"role", "user"}, {"content", repeat("some words ", 100'000)}});
+    const auto r = t->render(in);
+    REQUIRE_MESSAGE(r.ok(), (r.ok() ? "" : r.error().message()));
+    CHECK(r->size() > 4'000'000);
 }
 
 TEST_CASE("cycles and long chains of objects are freed") {

@@ -29,6 +29,8 @@ class Budget {
 
     // True while there is budget left; else the caller returns exhausted().
     bool spend(uint64_t steps) { return (steps_ += steps) <= limits_.steps; }
+    // For one pass over `bytes` bytes of text.
+    bool spend_scan(uint64_t bytes) { return spend(1 + bytes / 16); }
     bool spend_bytes(uint64_t bytes) { return (bytes_ += bytes) <= limits_.bytes; }
     Error exhausted() const;
 

@@ -18,6 +18,8 @@ const Builtin* find(std::span<const Builtin> table, std::string_view name) {
     return nullptr;
 }
 
+uint64_t text_size(const Value& v) { return v.text() ? v.text()->size() : 0; }
+
 // Puts named arguments in their places after the positional ones.
 Result<void> bind(Call& call, const Builtin& row) {
     const size_t count = static_cast<size_t>(std::find(row.parameters.begin(), row.parameters.end(), "") -
@@ -81,7 +83,10 @@ const Builtin* find_filter(std::string_view name) {
 
 Result<Value> invoke(Runtime& runtime, const Builtin& row, const Value& self, Arguments arguments) {
     Call call{runtime, runtime.budget, self, arguments, {}};
-    if (!runtime.budget.spend(1)) return runtime.budget.exhausted();
+    uint64_t bytes = text_size(self);
+    for (const Value& v : arguments.positional) bytes += text_size(v);
+    for (const auto& [name, v] : arguments.named) bytes += text_size(v);
+    if (!runtime.budget.spend_scan(bytes)) return runtime.budget.exhausted();
     if (!row.variadic) NIBBLE_TRY(bind(call, row));
     return row.run(call);
 }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <ctime>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -58,6 +59,8 @@ const Builtin* find_function(std::string_view name);
 // The method of a str, list, tuple, dict, cycler; null when it has none of that name.
 const Builtin* find_method(const Value& receiver, std::string_view name);
 
+// Pays for one pass over every string that the row is given, so that no row can forget it; rows pay for
+// what they do beyond that.
 Result<Value> invoke(Runtime& runtime, const Builtin& row, const Value& self, Arguments arguments);
 
 // v.name: a method, then an element; `name` must outlive the result. Missing: undefined. Of undefined: an
@@ -74,6 +77,9 @@ std::span<const Builtin> text_methods();
 
 // Used by both filters and methods.
 Result<Value> strip(Call& call, bool left, bool right);  // self as text, characters in argument 0
+// `map` appends what a code point becomes.
+Result<Value> map_characters(Budget& budget, const Text& text,
+                             const std::function<void(uint32_t, std::string&)>& map);
 Result<Value> map_case(Budget& budget, const Text& text, uint32_t (*map)(uint32_t));
 Result<Value> capitalize(Budget& budget, const Text& text);
 Result<Value> center(Budget& budget, const Text& text, int64_t width, int64_t left_of, std::string_view fill);

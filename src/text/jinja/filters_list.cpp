@@ -20,6 +20,7 @@ Result<Value> at_path(Call& c, Value v, const Value& path) {
     if (!text) return get_item(c.runtime, v, path);
     std::string_view rest = text->view();
     while (true) {
+        if (!c.budget.spend(4)) return c.budget.exhausted();  // a string is made and looked up
         const std::string_view part = rest.substr(0, rest.find('.'));
         int64_t index = 0;
         const auto r = std::from_chars(part.data(), part.data() + part.size(), index);
@@ -87,7 +88,7 @@ Result<Value> filter_sort(Call& c) {
     if (attribute && attribute->text()) {
         for (std::string_view rest = attribute->text()->view();;) {
             const size_t comma = rest.find(',');
-            paths.push_back(make_text(std::string(rest.substr(0, comma))));
+            paths.push_back(NIBBLE_TRY(c.budget.text(std::string(rest.substr(0, comma)))));
             if (comma == rest.npos) break;
             rest.remove_prefix(comma + 1);
         }
@@ -96,6 +97,7 @@ Result<Value> filter_sort(Call& c) {
     }
     for (Value& item : NIBBLE_TRY(iterate(c.budget, c.self))) {
         Keyed k;
+        if (!c.budget.spend_bytes(paths.size() * sizeof(Value))) return c.budget.exhausted();
         for (const Value& path : paths)
             k.keys.push_back(NIBBLE_TRY(sort_key(c, item, &path, c.flag(1, false))));
         k.item = std::move(item);
@@ -159,10 +161,7 @@ Result<Value> filter_sum(Call& c) {
 }
 
 Result<Value> filter_length(Call& c) {
-    if (const Text* t = c.self.text()) {
-        if (!c.budget.spend(t->size() / 64)) return c.budget.exhausted();
-        return Value(static_cast<int64_t>(count_code_points(t->view())));
-    }
+    if (const Text* t = c.self.text()) return Value(static_cast<int64_t>(count_code_points(t->view())));
     const List* list = c.self.list();
     if (list && list->flavor != List::Flavor::generator)
         return Value(static_cast<int64_t>(list->items.size()));
@@ -219,6 +218,7 @@ Result<Value> filter_items(Call& c) {
 
 Result<Value> filter_reverse(Call& c) {
     if (const Text* t = c.self.text()) {
+        if (!c.budget.spend(t->size() / 4)) return c.budget.exhausted();
         Text out;
         for (size_t end = t->size(); end > 0;) {
             const size_t begin = previous(t->view(), end);

@@ -63,6 +63,7 @@ Result<Value> filter_int(Call& c) {
         return std::isnan(*real) ? Result<Value>(fallback) : truncated(*real);
     const Text* text = c.self.text();
     if (!text) return fallback;
+    if (!c.budget.spend_scan(text->size())) return c.budget.exhausted();  // it may be parsed twice
     if (parse_integer(text->view(), static_cast<int>(base), i)) return Value(i);
     if (parse_real(text->view(), d) && std::isfinite(d)) return truncated(d);
     return fallback;

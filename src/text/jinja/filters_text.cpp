@@ -13,19 +13,18 @@ namespace nibble::jinja {
 Result<Value> strip(Call& call, bool left, bool right) {
     const TextRef text = NIBBLE_TRY(as_text(call.budget, call.self));
     const bool custom = call.arg(0) && !call.arg(0)->is_none();
-    std::string set;
-    if (custom) set = NIBBLE_TRY(as_text(call.budget, *call.arg(0)))->str();
+    std::vector<uint32_t> set;  // sorted
+    if (custom) {
+        const TextRef chars = NIBBLE_TRY(as_text(call.budget, *call.arg(0)));
+        if (!call.budget.spend(chars->size())) return call.budget.exhausted();
+        for (size_t i = 0; i < chars->size(); i += decode(chars->view(), i).length)
+            set.push_back(decode(chars->view(), i).value);
+        std::sort(set.begin(), set.end());
+    }
     const std::string_view s = text->view();
-    if (!call.budget.spend(s.size() / 64 * (1 + set.size() / 4))) return call.budget.exhausted();
     const auto drop = [&](size_t at) {
-        const CodePoint c = decode(s, at);
-        if (!custom) return is_space(c.value);
-        for (size_t i = 0; i < set.size();) {
-            const CodePoint other = decode(set, i);
-            if (other.value == c.value) return true;
-            i += other.length;
-        }
-        return false;
+        const uint32_t c = decode(s, at).value;
+        return custom ? std::binary_search(set.begin(), set.end(), c) : is_space(c);
     };
     size_t begin = 0, end = s.size();
     while (left && begin < end && drop(begin)) begin += decode(s, begin).length;
@@ -34,22 +33,30 @@ Result<Value> strip(Call& call, bool left, bool right) {
     return call.budget.text(text->slice(begin, end));
 }
 
-Result<Value> map_case(Budget& budget, const Text& text, uint32_t (*map)(uint32_t)) {
+Result<Value> map_characters(Budget& budget, const Text& text,
+                             const std::function<void(uint32_t, std::string&)>& map) {
+    if (!budget.spend(text.size() / 4)) return budget.exhausted();  // much slower than a scan
     Text out;
     out.reserve(text.size());
     std::string one;
     for (size_t at = 0; at < text.size();) {
         const CodePoint c = decode(text.view(), at);
         one.clear();
-        if (c.value == 0xDF && map == to_upper) {
-            one = "SS";
-        } else {
-            encode(map(c.value), one);
-        }
+        map(c.value, one);
         out.append(one, text.untrusted_at(at));
         at += c.length;
     }
     return budget.text(std::move(out));
+}
+
+Result<Value> map_case(Budget& budget, const Text& text, uint32_t (*map)(uint32_t)) {
+    return map_characters(budget, text, [map](uint32_t c, std::string& out) {
+        if (c == 0xDF && map == to_upper) {
+            out += "SS";
+        } else {
+            encode(map(c), out);
+        }
+    });
 }
 
 // The first code point in upper case, the rest in lower case.
@@ -67,7 +74,8 @@ Result<Value> center(Budget& budget, const Text& text, int64_t width, int64_t le
                      std::string_view fill) {
     const auto length = static_cast<int64_t>(count_code_points(text.view()));
     const int64_t pad = std::max<int64_t>(width - length, 0);
-    if (!budget.spend_bytes(static_cast<uint64_t>(pad) * fill.size())) return budget.exhausted();
+    const auto columns = static_cast<uint64_t>(pad);
+    if (!budget.spend_bytes(columns * fill.size()) || !budget.spend(columns / 4)) return budget.exhausted();
     const int64_t left = left_of < 0 ? pad / 2 + (pad & width & 1) : std::min(left_of, pad);
     Text out;
     for (int64_t i = 0; i < left; ++i) out.append(fill, false);
@@ -146,20 +154,12 @@ Result<Value> filter_trim(Call& c) { return strip(c, true, true); }
 // A word starts after white space or one of - ( { [ <, unlike the method of the same name.
 Result<Value> filter_title(Call& c) {
     const TextRef text = NIBBLE_TRY(as_text(c.budget, c.self));
-    Text out;
     bool start = true;
-    std::string one;
-    for (size_t at = 0; at < text->size();) {
-        const CodePoint p = decode(text->view(), at);
-        one.clear();
-        encode(start ? to_upper(p.value) : to_lower(p.value), one);
-        out.append(one, text->untrusted_at(at));
-        start = is_space(p.value) ||
-                (p.value < 0x80 &&
-                 std::string_view("-({[<").find(static_cast<char>(p.value)) != std::string_view::npos);
-        at += p.length;
-    }
-    return c.budget.text(std::move(out));
+    return map_characters(c.budget, *text, [&start](uint32_t p, std::string& out) {
+        encode(start ? to_upper(p) : to_lower(p), out);
+        start = is_space(p) ||
+                (p < 0x80 && std::string_view("-({[<").find(static_cast<char>(p)) != std::string_view::npos);
+    });
 }
 
 Result<Value> filter_center(Call& c) {
@@ -188,6 +188,7 @@ Result<Value> filter_indent(Call& c) {
     text.append("\n", false);  // so that a line end at the end of the text stays
     Text out;
     const auto lines = split_lines(text);
+    if (!c.budget.spend(lines.size())) return c.budget.exhausted();
     for (size_t i = 0; i < lines.size(); ++i) {
         const bool empty = lines[i].first == lines[i].second;
         if (!c.budget.spend_bytes(indent.size())) return c.budget.exhausted();
@@ -202,6 +203,7 @@ Result<Value> filter_escape(Call& c) {
     const TextRef text = NIBBLE_TRY(as_text(c.budget, c.self));
     constexpr std::string_view special = "&<>'\"";
     constexpr std::string_view entities[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    if (!c.budget.spend(text->size() / 8)) return c.budget.exhausted();
     Text out;
     for (size_t at = 0; at < text->size();) {
         const size_t end = std::min(text->view().find_first_of(special, at), text->size());

@@ -1,5 +1,7 @@
 // The functions every template can call: range, dict, namespace, cycler, joiner, raise_exception,
 // strftime_now. The last two are what transformers adds to Jinja for chat templates.
+#include <algorithm>
+
 #include "ggml/base/cat.h"
 #include "src/text/jinja/builtins.h"
 #include "src/text/jinja/operators.h"
@@ -88,7 +90,11 @@ Result<Value> function_raise(Call& c) {
 }
 
 Result<Value> function_strftime(Call& c) {
-    return c.budget.text(NIBBLE_TRY(format_time(NIBBLE_TRY(c.text(0, ""))->view(), c.runtime.now)));
+    const TextRef format = NIBBLE_TRY(c.text(0, ""));
+    // A conversion may stand for seven others, each a string or two.
+    const auto conversions = std::count(format->view().begin(), format->view().end(), '%');
+    if (!c.budget.spend(static_cast<uint64_t>(conversions) * 16)) return c.budget.exhausted();
+    return c.budget.text(NIBBLE_TRY(format_time(format->view(), c.runtime.now)));
 }
 
 constexpr Builtin rows[] = {

@@ -28,18 +28,11 @@ Result<Value> method_swapcase(Call& c) {
 
 // A word starts after anything that is not a letter.
 Result<Value> method_title(Call& c) {
-    Text out;
     bool start = true;
-    std::string one;
-    for (size_t at = 0; at < self(c).size();) {
-        const CodePoint p = decode(self(c).view(), at);
-        one.clear();
-        encode(start ? to_upper(p.value) : to_lower(p.value), one);
-        out.append(one, self(c).untrusted_at(at));
-        start = !is_letter(p.value);
-        at += p.length;
-    }
-    return c.budget.text(std::move(out));
+    return map_characters(c.budget, self(c), [&start](uint32_t p, std::string& out) {
+        encode(start ? to_upper(p) : to_lower(p), out);
+        start = !is_letter(p);
+    });
 }
 
 Result<TextRef> needle(Call& c, size_t i = 0) {
@@ -101,9 +94,12 @@ Result<Value> pieces(Call& c, const Ranges& ranges) {
 Result<Value> split(Call& c, bool from_right) {
     const int64_t most = NIBBLE_TRY(c.integer(1, -1));
     const size_t limit = most < 0 ? SIZE_MAX : static_cast<size_t>(most);
-    if (!c.budget.spend(self(c).size() / 16) || !c.budget.spend_bytes(self(c).size()))
-        return c.budget.exhausted();
-    if (!c.arg(0) || c.arg(0)->is_none()) return pieces(c, split_space(self(c).view(), limit, from_right));
+    if (!c.budget.spend_bytes(self(c).size())) return c.budget.exhausted();
+    if (!c.arg(0) || c.arg(0)->is_none()) {
+        if (!c.budget.spend(self(c).size() / 4))
+            return c.budget.exhausted();  // every word, whatever the limit
+        return pieces(c, split_space(self(c).view(), limit, from_right));
+    }
     const TextRef separator = NIBBLE_TRY(needle(c));
     if (separator->empty()) return failure("split needs a separator that is not empty");
     return pieces(c, NIBBLE_TRY(split_at(c, separator->view(), limit, from_right)));
@@ -149,7 +145,6 @@ Result<bool> window(Call& c, size_t first, size_t& begin, size_t& end) {
     const bool has_start = c.arg(first) && !c.arg(first)->is_none();
     const bool has_end = c.arg(first + 1) && !c.arg(first + 1)->is_none();
     if (!has_start && !has_end) return true;
-    if (!c.budget.spend(s.size() / 16)) return c.budget.exhausted();
     const auto size = static_cast<int64_t>(count_code_points(s));
     const auto absolute = [size](int64_t i) { return i < 0 ? std::max<int64_t>(i + size, 0) : i; };
     const int64_t from = has_start ? absolute(NIBBLE_TRY(c.integer(first, 0))) : 0;
@@ -169,6 +164,7 @@ Result<Value> affix(Call& c, bool at_end) {
         for (const Value& choice : choices->items) {
             const Text* t = choice.text();
             if (!t) return failure("a tuple of strings is needed");
+            if (!c.budget.spend_scan(std::min(t->size(), s.size()))) return c.budget.exhausted();
             if (possible && (at_end ? s.ends_with(t->view()) : s.starts_with(t->view()))) return Value(true);
         }
         return Value(false);

@@ -112,7 +112,7 @@ Result<Value> repeat(Budget& budget, const Value& v, int64_t times) {
     const uint64_t n = static_cast<uint64_t>(std::max<int64_t>(times, 0));
     const uint64_t size = v.text() ? v.text()->size() : v.list()->items.size() * sizeof(Value);
     uint64_t bytes = 0;
-    if (!checked_mul(n, size, bytes) || !budget.spend_bytes(bytes)) {
+    if (!checked_mul(n, size, bytes) || !budget.spend(n / 4) || !budget.spend_bytes(bytes)) {
         return failure(cat("repeating a ", type_name(v), " ", times, " times takes too much memory"),
                        ErrorCode::out_of_memory);
     }

@@ -99,7 +99,8 @@ Result<void> repr_list(Budget& budget, Text& out, const List& list) {
 
 // Charges for what was appended since `before`; containers may repeat a string many times.
 Result<void> pay(Budget& budget, const Text& out, size_t before) {
-    if (!budget.spend(1) || !budget.spend_bytes(out.size() - before)) return budget.exhausted();
+    if (!budget.spend_scan(out.size() - before) || !budget.spend_bytes(out.size() - before))
+        return budget.exhausted();
     return {};
 }
 
@@ -274,6 +275,7 @@ std::string format_real(double d) {
 Result<void> print_repr(Budget& budget, Text& out, const Value& v) {
     const size_t before = out.size();
     if (v.text()) {
+        if (!budget.spend(v.text()->size() / 8)) return budget.exhausted();  // escaped one by one
         repr_text(out, *v.text());
     } else if (const List* list = v.list()) {
         return repr_list(budget, out, *list);

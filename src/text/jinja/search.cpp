@@ -9,8 +9,7 @@ namespace nibble::jinja {
 Result<Search> Search::start(Budget& budget, std::string_view s, std::string_view needle, From from) {
     const bool fits = needle.size() <= s.size();
     const uint64_t table = fits ? needle.size() * sizeof(uint32_t) : 0;
-    if (!budget.spend((s.size() + needle.size()) / 16) || !budget.spend_bytes(table))
-        return budget.exhausted();
+    if (!budget.spend_scan(s.size() + needle.size()) || !budget.spend_bytes(table)) return budget.exhausted();
     return Search(s, fits ? needle : std::string_view(), from);
 }
 

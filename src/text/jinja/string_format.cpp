@@ -230,6 +230,7 @@ Result<Value> brace_format(Budget& budget, const Text& pattern, std::span<const 
     const std::string_view s = pattern.view();
     Text out;
     for (size_t at = 0; at < s.size();) {
+        if (!budget.spend(1)) return budget.exhausted();
         const size_t brace = std::min(s.find_first_of("{}", at), s.size());
         out.append(pattern, at, brace);
         at = brace;
@@ -255,7 +256,9 @@ Result<Value> percent_format(Budget& budget, const Text& pattern, const Value& a
     const std::string_view s = pattern.view();
     size_t next = 0;
     Text out;
+    if (!budget.spend_scan(s.size())) return budget.exhausted();
     for (size_t at = 0; at < s.size();) {
+        if (!budget.spend(1)) return budget.exhausted();
         const size_t percent = std::min(s.find('%', at), s.size());
         out.append(pattern, at, percent);
         at = percent + 1;
