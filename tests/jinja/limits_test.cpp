@@ -178,6 +178,48 @@ TEST_CASE("whatever reads a long string pays for it") {
     CHECK(many.error().message().find("more than") != std::string::npos);
 }
 
+TEST_CASE("looking a name up pays for the names looked through") {
+    std::string many, attributes, arguments, parameters, nested, closed;
+    for (int i = 0; i < 4000; ++i) {
+        const std::string n = std::to_string(i);
+        many += "{% set v" + n + "=1 %}";
+        attributes += "{% set ns.v" + n + "=1 %}";
+        parameters += (i > 0 ? ",p" : "p") + n;
+        arguments += (i > 0 ? ",p" : "p") + n + "=1";
+    }
+    for (int i = 0; i < 90; ++i) {
+        nested += "{% for i" + std::to_string(i) + " in [1] %}";
+        closed += "{% endfor %}";
+    }
+    const auto loop = [](const std::string& body) {
+        return "{% for i in range(30000) %}" + body + "{% endfor %}";
+    };
+    const std::vector<std::string> sources = {
+        many + loop("{{ zq }}"),
+        many + loop("{{ v3999 }}"),
+        many + "{% set ns = namespace() %}" + loop("{% set ns.x = 1 %}"),
+        "{% set ns = namespace() %}" + attributes + loop("{{ ns.zq }}"),
+        "{% set ns = namespace() %}" + attributes + loop("{{ ns['zq'] }}"),
+        "{% set ns = namespace() %}" + attributes + loop("{% set ns.zq = 1 %}"),
+        nested + loop(repeat("{{ zq }}", 10)) + closed,
+        "{% macro m(" + parameters + ") %}{% endmacro %}" + loop("{{ m() }}"),
+        "{% macro m(" + parameters + ") %}{% endmacro %}" + loop("{{ m(" + arguments + ") }}"),
+        "{% set d = dict(" + arguments + ") %}{% set f = '%(p9)s' * 9999 %}" + loop("{{ f % d }}"),
+        "{% set f = '{p9}' * 9999 %}{{ f.format(" + arguments + ") }}",
+        "{% set k = 'a' * 99999 %}{% set d = {k ~ 1: 1, k ~ 2: 2, k ~ 3: 3} %}{% set q = k ~ 4 %}" +
+            loop("{{ d[q] }}"),
+    };
+    for (const std::string& source : sources) {
+        const std::string end = source.substr(source.size() - std::min<size_t>(source.size(), 80));
+        CAPTURE(end);
+        const auto r = render(source);
+        REQUIRE_FALSE(r.ok());
+        CAPTURE(r.error().message());
+        CHECK(r.error().message().find("steps") != std::string::npos);
+    }
+    CHECK(render(many + "{{ v3999 }}").ok());
+}
+
 TEST_CASE("a long conversation stays far from the limits") {
     const std::string source =
         "{% for m in messages %}{% if m.content is string and not m.content.startswith('<t>') %}"

@@ -75,7 +75,7 @@ Result<void> Budget::append(List& list, Value item) {
 }
 
 Result<void> Budget::set(Dict& dict, Value key, Value value) {
-    if (!spend_bytes(2 * sizeof(Value)) || !spend(dict.entries.size() + extent(key).weight))
+    if (!spend_bytes(2 * sizeof(Value)) || !spend(uint64_t{extent(key).weight} * (1 + dict.entries.size())))
         return exhausted();
     if (!is_hashable(key)) return failure(cat("a ", type_name(key), " cannot be a key"));
     dict.extent = NIBBLE_TRY(grow(dict.extent, key));

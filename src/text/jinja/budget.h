@@ -31,6 +31,10 @@ class Budget {
     bool spend(uint64_t steps) { return (steps_ += steps) <= limits_.steps; }
     // For one pass over `bytes` bytes of text.
     bool spend_scan(uint64_t bytes) { return spend(1 + bytes / 16); }
+    // For looking a key of so many bytes up among so many: each of them may share most of a long one.
+    bool spend_lookup(uint64_t entries, uint64_t key_bytes) {
+        return spend(entries * (1 + key_bytes / 64) / 8 + key_bytes / 64);
+    }
     bool spend_bytes(uint64_t bytes) { return (bytes_ += bytes) <= limits_.bytes; }
     Error exhausted() const;
 

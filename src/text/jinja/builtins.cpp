@@ -45,10 +45,12 @@ Result<void> bind(Call& call, const Builtin& row) {
 }
 
 // Attributes of objects; empty if there is none of that name.
-Result<std::optional<Value>> object_attribute(Object& o, std::string_view name) {
+Result<std::optional<Value>> object_attribute(Budget& budget, Object& o, std::string_view name) {
     using Found = std::optional<Value>;
     if (o.type == Object::Type::name_space) {
-        const Value* v = static_cast<Namespace&>(o).find(name);
+        auto& space = static_cast<Namespace&>(o);
+        if (!budget.spend_lookup(space.attributes.size(), name.size())) return budget.exhausted();
+        const Value* v = space.find(name);
         return v ? Found(*v) : Found();
     }
     if (o.type == Object::Type::loop) return static_cast<LoopObject&>(o).attribute(name);
@@ -96,10 +98,11 @@ Result<Value> get_attribute(Runtime& runtime, const Value& v, const std::string&
     if (const Builtin* method = find_method(v, name))
         return Value(ObjectRef(std::make_shared<BoundMethod>(v, *method)));
     if (const Dict* dict = v.dict()) {
-        if (!runtime.budget.spend(dict->entries.size() / 8)) return runtime.budget.exhausted();
+        if (!runtime.budget.spend_lookup(dict->entries.size(), name.size()))
+            return runtime.budget.exhausted();
         if (const Value* found = dict->find(name)) return *found;
     } else if (Object* object = v.object()) {
-        auto found = NIBBLE_TRY(object_attribute(*object, name));
+        auto found = NIBBLE_TRY(object_attribute(runtime.budget, *object, name));
         if (found) return std::move(*found);
     }
     return Value(Undefined{&name, type_name(v)});
@@ -115,7 +118,7 @@ Result<Value> get_item(Runtime& runtime, const Value& v, const Value& key) {
         return Value(ObjectRef(std::make_shared<BoundMethod>(v, *method)));
     }
     if (Object* object = v.object()) {
-        auto attribute = NIBBLE_TRY(object_attribute(*object, name->view()));
+        auto attribute = NIBBLE_TRY(object_attribute(runtime.budget, *object, name->view()));
         if (attribute) return std::move(*attribute);
     }
     return Value(Undefined{nullptr, type_name(v)});

@@ -79,7 +79,7 @@ Result<std::vector<Value>> Interpreter::evaluate_all(const std::vector<ExprPtr>&
 }
 
 Result<Value> Interpreter::variable(const Expr& e, const ScopeRef& scope) {
-    if (const Value* v = scope->find(e.symbol)) return *v;
+    if (const Value* v = NIBBLE_TRY(scope->find(budget(), e.symbol))) return *v;
     const std::string& name = program_.symbols[e.symbol];
     if (const Builtin* row = find_function(name)) return Value(ObjectRef(std::make_shared<Function>(*row)));
     return Value(Undefined{&name, {}});
@@ -216,25 +216,27 @@ Result<Value> Interpreter::call_macro(const Macro& macro, Arguments arguments) {
     if (!runtime_.budget.spend_bytes(sizeof(Scope))) return runtime_.budget.exhausted();
     const size_t count = def.parameters.size();
     for (size_t i = 0; i < std::min(count, arguments.positional.size()); ++i) {
-        scope->set(def.parameters[i].symbol, std::move(arguments.positional[i]));
+        NIBBLE_TRY(scope->set(budget(), def.parameters[i].symbol, std::move(arguments.positional[i])));
     }
     std::vector<std::pair<Value, Value>> extra;
     for (auto& [name, value] : arguments.named) {
         size_t i = 0;
         while (i < count && def.parameters[i].name != name) ++i;
+        if (!budget().spend_lookup(i, name.size())) return budget().exhausted();
         if (i < count) {
             if (i < arguments.positional.size())
                 return failure(cat("the argument '", name, "' of '", def.name, "' is given twice"));
-            scope->set(def.parameters[i].symbol, std::move(value));
+            NIBBLE_TRY(scope->set(budget(), def.parameters[i].symbol, std::move(value)));
         } else if (name == "caller" && def.uses_caller) {
-            scope->set(symbol_caller, std::move(value));
+            NIBBLE_TRY(scope->set(budget(), symbol_caller, std::move(value)));
         } else if (def.uses_kwargs) {
             extra.emplace_back(make_text(name), std::move(value));
         } else {
             return failure(cat("the macro '", def.name, "' has no argument '", name, "'"));
         }
     }
-    if (def.uses_kwargs) scope->set(symbol_kwargs, NIBBLE_TRY(runtime_.budget.dict(std::move(extra))));
+    if (def.uses_kwargs)
+        NIBBLE_TRY(scope->set(budget(), symbol_kwargs, NIBBLE_TRY(budget().dict(std::move(extra)))));
     if (arguments.positional.size() > count && !def.uses_varargs) {
         return failure(cat("the macro '", def.name, "' takes at most ", count, " arguments, not ",
                            arguments.positional.size()));
@@ -243,15 +245,18 @@ Result<Value> Interpreter::call_macro(const Macro& macro, Arguments arguments) {
         std::vector<Value> rest;
         for (size_t i = count; i < arguments.positional.size(); ++i)
             rest.push_back(std::move(arguments.positional[i]));
-        scope->set(symbol_varargs, NIBBLE_TRY(runtime_.budget.list(std::move(rest), List::Flavor::tuple)));
+        NIBBLE_TRY(scope->set(budget(), symbol_varargs,
+                              NIBBLE_TRY(budget().list(std::move(rest), List::Flavor::tuple))));
     }
     for (const Parameter& p : def.parameters) {
+        if (!budget().spend(scope->variables.size() / 32)) return budget().exhausted();
         bool given = false;
         for (const auto& variable : scope->variables) given |= variable.first == p.symbol;
         if (given) continue;
         // A default may use the parameters before it.
-        scope->set(p.symbol,
-                   p.fallback ? NIBBLE_TRY(evaluate(*p.fallback, scope)) : Value(Undefined{&p.name, {}}));
+        NIBBLE_TRY(scope->set(
+            budget(), p.symbol,
+            p.fallback ? NIBBLE_TRY(evaluate(*p.fallback, scope)) : Value(Undefined{&p.name, {}})));
     }
     Text out;
     NIBBLE_TRY(execute(def.body, scope, out));

@@ -7,23 +7,31 @@
 
 namespace nibble::jinja {
 
-const Value* Scope::find(Symbol s) const {
-    for (const Scope* scope = this; scope; scope = scope->parent.get()) {
+Result<const Value*> Scope::find(Budget& budget, Symbol s) const {
+    size_t seen = 0;
+    const Value* found = nullptr;
+    for (const Scope* scope = this; scope && !found; scope = scope->parent.get()) {
+        seen += 2 + scope->variables.size();
         for (const auto& [symbol, value] : scope->variables) {
-            if (symbol == s) return &value;
+            if (symbol != s) continue;
+            found = &value;
+            break;
         }
     }
-    return nullptr;
+    if (!budget.spend(seen / 32)) return budget.exhausted();
+    return found;
 }
 
-void Scope::set(Symbol s, Value v) {
+Result<void> Scope::set(Budget& budget, Symbol s, Value v) {
+    if (!budget.spend(variables.size() / 32)) return budget.exhausted();
     for (auto& [symbol, value] : variables) {
         if (symbol == s) {
             value = std::move(v);
-            return;
+            return {};
         }
     }
     variables.emplace_back(s, std::move(v));
+    return {};
 }
 
 Interpreter::Interpreter(const Program& program, const Limits& limits, const std::tm& now)
@@ -43,7 +51,7 @@ Interpreter::~Interpreter() {
 Result<Text> Interpreter::run(const NamedValues& variables) {
     for (const auto& [name, value] : variables) {
         for (Symbol s = 0; s < program_.symbols.size(); ++s) {
-            if (program_.symbols[s] == name) root_->set(s, value);
+            if (program_.symbols[s] == name) NIBBLE_TRY(root_->set(budget(), s, value));
         }
     }
     Text out;
@@ -112,7 +120,7 @@ Result<Interpreter::Flow> Interpreter::execute(const Stmt& s, const ScopeRef& sc
         case StmtKind::macro:
             if (!runtime_.budget.spend_bytes(sizeof(Macro) + sizeof(Scope)))
                 return runtime_.budget.exhausted();
-            scope->set(s.symbol, make_macro(*s.macro, scope));
+            NIBBLE_TRY(scope->set(budget(), s.symbol, make_macro(*s.macro, scope)));
             break;
         case StmtKind::call_block:
             NIBBLE_TRY(call_block(s, scope, out));
@@ -177,7 +185,7 @@ Result<void> Interpreter::for_loop(const Stmt& s, const Value& iterable, const S
         } else {
             inner = child(scope);  // the last one was captured by a macro
         }
-        inner->set(symbol_loop, Value(ObjectRef(loop)));
+        NIBBLE_TRY(inner->set(budget(), symbol_loop, Value(ObjectRef(loop))));
         NIBBLE_TRY(assign(s.target, loop->current(), inner));
         if (NIBBLE_TRY(execute(s.body, inner, out)) == Flow::break_loop) break;
     }
@@ -219,19 +227,19 @@ Result<void> Interpreter::call_block(const Stmt& s, const ScopeRef& scope, Text&
 }
 
 Result<void> Interpreter::assign(const Target& target, Value v, const ScopeRef& scope) {
-    if (target.kind == Target::Kind::name) {
-        scope->set(target.symbol, std::move(v));
-        return {};
-    }
+    if (target.kind == Target::Kind::name) return scope->set(budget(), target.symbol, std::move(v));
     if (target.kind == Target::Kind::attribute) {
-        const Value* owner = scope->find(target.symbol);
+        const Value* owner = NIBBLE_TRY(scope->find(budget(), target.symbol));
         Object* object = owner ? owner->object() : nullptr;
         if (!object || object->type != Object::Type::name_space) {
             return at_line(failure(cat("cannot assign to an attribute of '", program_.symbols[target.symbol],
                                        "', which is not a namespace")),
                            target.line);
         }
-        static_cast<Namespace&>(*object).set(target.attribute, std::move(v));
+        auto& space = static_cast<Namespace&>(*object);
+        if (!budget().spend_lookup(space.attributes.size(), target.attribute.size()))
+            return budget().exhausted();
+        space.set(target.attribute, std::move(v));
         return {};
     }
     std::vector<Value> items = NIBBLE_TRY(iterate(runtime_.budget, v));

@@ -64,7 +64,7 @@ Result<Value> function_namespace(Call& c) {
     if (!c.budget.spend_bytes(sizeof(Namespace))) return c.budget.exhausted();
     for (auto& [key, value] : NIBBLE_TRY(entries(c))) {
         if (!key.text()) return failure("the attributes of a namespace are named by strings");
-        if (!c.budget.spend(space->attributes.size())) return c.budget.exhausted();
+        if (!c.budget.spend_lookup(space->attributes.size(), key.text()->size())) return c.budget.exhausted();
         space->set(key.text()->view(), std::move(value));
     }
     c.runtime.kept.push_back(space);

@@ -12,14 +12,16 @@
 
 namespace nibble::jinja {
 
-// Variables of a template, loop iteration, macro call or block; found by walking to the parents.
+// Variables of a template, loop iteration, macro call or block; found by walking to the parents. There are
+// few, so they are scanned; what was looked through is paid, because a hostile template has a hundred
+// thousand.
 struct Scope {
     std::shared_ptr<Scope> parent;
     std::vector<std::pair<Symbol, Value>> variables;
     bool kept = false;
 
-    const Value* find(Symbol s) const;  // here and in the parents
-    void set(Symbol s, Value v);        // here
+    Result<const Value*> find(Budget& budget, Symbol s) const;  // here and in the parents; null if absent
+    Result<void> set(Budget& budget, Symbol s, Value v);        // here
 };
 using ScopeRef = std::shared_ptr<Scope>;
 

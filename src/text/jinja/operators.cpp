@@ -142,7 +142,8 @@ Result<bool> contains(Budget& budget, const Value& needle, const Value& hay) {
         return search.next() != std::string_view::npos;
     }
     if (const Dict* dict = hay.dict()) {
-        if (!budget.spend(dict->entries.size() + extent(needle).weight)) return budget.exhausted();
+        if (!budget.spend(uint64_t{extent(needle).weight} * (1 + dict->entries.size())))
+            return budget.exhausted();
         if (!is_hashable(needle)) return failure(cat("a ", type_name(needle), " cannot be a key"));
         return dict->find(needle) != nullptr;
     }
@@ -150,10 +151,8 @@ Result<bool> contains(Budget& budget, const Value& needle, const Value& hay) {
     List* list = hay.list();
     if (!list) return mismatch(Op::in, needle, hay);
     for (size_t i = list->taken; i < list->items.size(); ++i) {
-        if (!budget.spend(1 + std::min(extent(needle).weight, extent(list->items[i]).weight)))
-            return budget.exhausted();
         if (list->flavor == List::Flavor::generator) list->taken = i + 1;
-        if (equal(list->items[i], needle)) return true;
+        if (NIBBLE_TRY(compare(budget, Op::eq, list->items[i], needle))) return true;
     }
     return false;
 }

@@ -77,7 +77,8 @@ Result<Value> slice_text(Budget& budget, const Text& text, const Bounds& b, bool
 Result<std::optional<Value>> element(Budget& budget, const Value& v, const Value& key) {
     using Found = std::optional<Value>;
     if (const Dict* dict = v.dict()) {
-        if (!budget.spend(dict->entries.size() / 8 + extent(key).weight)) return budget.exhausted();
+        if (!budget.spend(uint64_t{extent(key).weight} * (1 + dict->entries.size() / 8)))
+            return budget.exhausted();
         const Value* found = is_hashable(key) ? dict->find(key) : nullptr;
         return found ? Found(*found) : Found();
     }

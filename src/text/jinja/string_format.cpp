@@ -207,6 +207,7 @@ class BraceFormatter {
             size_t at = 0;
             index = static_cast<size_t>(number(head, at));
         } else {
+            if (!budget_.spend_lookup(named_.size(), head.size())) return budget_.exhausted();
             for (const auto& [key, value] : named_) {
                 if (key == head) return follow(budget_, value, name.substr(end));
             }
@@ -268,6 +269,8 @@ Result<Value> percent_format(Budget& budget, const Text& pattern, const Value& a
         if (at < s.size() && s[at] == '(') {
             const size_t close = s.find(')', at);
             const std::string_view key = s.substr(at + 1, close - at - 1);
+            const uint64_t entries = arguments.dict() ? arguments.dict()->entries.size() : 0;
+            if (!budget.spend_lookup(entries, key.size())) return budget.exhausted();
             v = arguments.dict() && close != s.npos ? arguments.dict()->find(key) : nullptr;
             if (!v) return failure(cat("nothing named '", key, "' to format"));
             next = values.size();
