@@ -130,18 +130,23 @@ Result<std::string> read_text_file(const std::filesystem::path& path, size_t lim
     }
 }
 
-Result<AtomicFile> AtomicFile::create(const std::filesystem::path& destination) {
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& destination, Readers readers) {
     AtomicFile f;
     f.destination_ = NIBBLE_TRY(resolve_destination(destination));
     f.fd_ = open_unnamed(f.destination_.parent_path());
-    if (f.fd_ >= 0) return f;
+    if (f.fd_ >= 0) {
+        if (readers == Readers::owner)
+            (void)::fchmod(f.fd_, 0600);  // where there are no modes it is as it is
+        return f;
+    }
     std::string name = f.destination_.string() + ".XXXXXX.tmp";
     f.fd_ = ::mkstemps(name.data(), 4);
     if (f.fd_ < 0) return system_error(destination, "create a temporary file beside it");
     f.temporary_ = name;
+    if (readers == Readers::owner) return f;  // as mkstemps makes it
     const mode_t mask = ::umask(0);
     ::umask(mask);
-    (void)::fchmod(f.fd_, 0666 & ~mask);  // mkstemps gives 0600; outputs get the user's usual mode
+    (void)::fchmod(f.fd_, 0666 & ~mask);
     return f;
 }
 

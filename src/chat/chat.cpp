@@ -98,8 +98,9 @@ Result<Chat::Prompt> Chat::fit(const ChatHooks& hooks) {
         while (!fits(reserve()) && drop_oldest_turn()) prompt = NIBBLE_TRY(make_prompt());
     if (!fits(1)) return too_long(prompt.tokens.size(), ctx);
     if (first_ != was && hooks.notice)
-        hooks.notice(cat("the conversation of ", before, " tokens does not fit the context of ", ctx, ": ",
-                         first_, " of ", conversation.messages.size(), " messages are left out, the oldest"));
+        hooks.notice(cat("the conversation of ", before, " tokens, with ", reserve(),
+                         " for the answer, does not fit the context of ", ctx, ": ", first_, " of ",
+                         conversation.messages.size(), " messages are left out, the oldest"));
     return prompt;
 }
 

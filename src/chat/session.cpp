@@ -117,13 +117,9 @@ Result<void> save_session(Chat& chat, const std::filesystem::path& path) {
     out.number(static_cast<uint32_t>(prefix.pages.size()));
     for (const auto& pages : prefix.pages) out.blob(pages);
     out.number(hash_of(out.data()));
-    AtomicFile file = NIBBLE_TRY(AtomicFile::create(path));
+    AtomicFile file = NIBBLE_TRY(AtomicFile::create(path, AtomicFile::Readers::owner));
     NIBBLE_TRY(file.write(out.data()));
-    NIBBLE_TRY(file.commit());
-    std::error_code ec;  // where modes do not exist the file is as it is
-    std::filesystem::permissions(
-        path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write, ec);
-    return {};
+    return file.commit();
 }
 
 Result<int32_t> load_session(Chat& chat, const std::filesystem::path& path) {

@@ -14,7 +14,8 @@ namespace nibble {
 //   string conversation (JSON), u64 first, u64 stream, string text, u64 count, i32 tokens[count]
 //   u64 stored, i32 tokens[stored]: the prefix whose keys and values follow
 //   u32 groups; of each group: u64 length, its pages
-//   u64 FNV-1a of everything before it
+//   u64 check sum of everything before it: FNV-1a of its 64-bit words, the last one filled up with zeros,
+//   each followed by h ^= h >> 32
 // A string is its length as u64, then its bytes. The file appears only when it is complete, mode 0600.
 Result<void> save_session(Chat& chat, const std::filesystem::path& path);
 

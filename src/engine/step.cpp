@@ -117,6 +117,7 @@ Result<Engine::State::Launched> Engine::State::launch_next() {
     Launched step;
     for (size_t i = 0; i < n; ++i)
         if (rows[i]) NIBBLE_TRY(add_rows(batch, step, *sequences[i], rows[i]));
+    if (step.parts.empty()) return Error{ErrorCode::internal, "engine", "no request can go on", ""};
     batch.draws = draw_rows(step.parts, false);
     step.drawn = !batch.draws.empty();
     if (step.drawn) {
