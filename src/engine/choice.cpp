@@ -115,9 +115,8 @@ Result<Engine::State::Sequences> Engine::State::draw_each(Sequences sequences, s
         Sequence& s = *sequences[i];
         if (!logits[i].empty()) {
             Event e = NIBBLE_TRY(sample(s, logits[i]));
-            const double logprob = e.logprob;
             if (e.token >= 0)
-                add(s.answer, e, {logprob, std::move(e.top)}, s.request->logprobs >= 0);
+                add(s.answer, e, {e.logprob, e.top}, s.request->logprobs >= 0);
             else
                 s.answer.text += e.text;
             if (e.finish != Finish::none) {
@@ -155,8 +154,9 @@ Result<Engine::State::Extended> Engine::State::extend_beams(const Sequences& bea
         if (has_token(rows[i].logits))
             tokens.back() = NIBBLE_TRY(top_logprobs(rows[i].logits, n, rows[i].log_sum));
     }
-    Extended result;
     const auto continuations = best_continuations(logprobs, tokens, n);
+    Extended result;
+    result.more = continuations.size() == n;
     for (size_t rank = 0; rank < continuations.size() && result.beams.size() < width; ++rank) {
         const Continuation& c = continuations[rank];
         auto beam = fork(*beams[c.beam]);
@@ -179,14 +179,15 @@ Result<Engine::State::Sequences> Engine::State::extend_beams(Sequences beams, st
     std::vector<BeamLogits> weighed;
     for (size_t i = 0; i < beams.size(); ++i) {
         weighed.push_back(NIBBLE_TRY(weigh(*beams[i], rows[i].logits)));
-        if (!has_token(rows[i].logits)) choice.ended.push_back(ended(*fork(*beams[i]), Finish::stuck));
+        if (!has_token(rows[i].logits)) choice.ended.push_back(ended(*beams[i], Finish::stuck));
     }
     // As many as go on if only the model's ends end an answer; stop strings and constraints end others, too.
-    const size_t vocabulary = tokenizer.n_vocab(), all = beams.size() * vocabulary;
-    size_t n = std::min(all, width + beams.size() * tokenizer.ends().size());
+    size_t n = width + beams.size() * tokenizer.ends().size();
     Extended step = NIBBLE_TRY(extend_beams(beams, weighed, n));
-    for (; step.beams.size() < width && n < all; step = NIBBLE_TRY(extend_beams(beams, weighed, n)))
-        n = std::min(all, 4 * n);
+    while (step.more && step.beams.size() < width && !ends_with_next(*beams[0])) {
+        n *= 4;
+        step = NIBBLE_TRY(extend_beams(beams, weighed, n));
+    }
     std::ranges::move(step.ended, std::back_inserter(choice.ended));
     Sequences next = std::move(step.beams);
     if (next.empty() || choice.ended.size() < width) return next;

@@ -54,6 +54,12 @@ Finish Engine::State::finish_of(const Sequence& s, Token token) const {
     return Finish::none;
 }
 
+bool Engine::State::ends_with_next(const Sequence& s) const {
+    const int64_t most = s.request->max_tokens;
+    return (most >= 0 && s.n_generated + 1 >= most) ||
+           static_cast<int32_t>(s.tokens.size()) + 1 >= runner.config().ctx;
+}
+
 // Under a constraint only tokens that keep to it, as TokenFilter says; nothing if there is none.
 Result<std::optional<Token>> Engine::State::pick(Sequence& s, std::span<float> logits) {
     if (!s.matcher) return std::optional(NIBBLE_TRY(s.chain.pick(logits, s.rng)));

@@ -46,7 +46,7 @@ struct Engine::State {
     Result<std::optional<Launched>> launch_ahead(const Launched& last);
     Result<void> collect(const Launched& step, StepReport& report);
     Result<StepReport> step();
-    bool drop_behind_windows(Sequence& s, int32_t end, bool drop) const;
+    void keep_to_windows(Sequence& s, int32_t end);
     void forget(const Sequence& s);
     Result<void> repeat(Sequence& s);
 
@@ -59,6 +59,7 @@ struct Engine::State {
     Event append(Sequence& s, Token token) const;
     static std::string rest_of(Sequence& s);
     Finish finish_of(const Sequence& s, Token token) const;
+    bool ends_with_next(const Sequence& s) const;  // whatever token that is
     void remember(Sequence& s);
     void remember(std::span<const Token> stored, std::span<const BlockTable> tables, bool last_page);
     Result<void> reserve(Batch& batch, Sequence& s, int32_t count);
@@ -86,6 +87,7 @@ struct Engine::State {
     struct Extended {
         Sequences beams;
         std::vector<Alternative> ended;
+        bool more = false;  // there are other tokens than those n
     };
     Result<Extended> extend_beams(const Sequences& beams, std::span<const BeamLogits> rows, size_t n) const;
     static Alternative ended(Sequence& s, Finish finish);

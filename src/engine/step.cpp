@@ -1,6 +1,7 @@
 // One step: which rows run, and what becomes of their results. Where the device draws tokens by itself, the
 // next step is started before the last one's tokens are waited for, so that the device never waits for us.
 #include <algorithm>
+#include <utility>
 
 #include "src/engine/nan_check.h"
 #include "src/engine/scheduler.h"
@@ -138,11 +139,7 @@ Result<std::optional<Engine::State::Launched>> Engine::State::launch_ahead(const
     if (!last.drawn || n_running() != last.parts.size()) return std::optional<Launched>();
     for (size_t i = 0; i < last.parts.size(); ++i) {
         const Sequence* const s = last.parts[i].sequence;
-        if (!s || s != sequences[i].get()) return std::optional<Launched>();
-        const int64_t most = s->request->max_tokens;
-        const bool ends = (most >= 0 && s->n_generated + 1 >= most) ||
-                          static_cast<int32_t>(s->tokens.size()) + 1 >= runner.config().ctx;
-        if (ends) return std::optional<Launched>();
+        if (!s || s != sequences[i].get() || ends_with_next(*s)) return std::optional<Launched>();
     }
     Batch batch = empty_batch();
     batch.draws = draw_rows(last.parts, true);
@@ -171,16 +168,17 @@ Result<void> Engine::State::repeat(Sequence& s) {
     return {};
 }
 
-// Whether pages lie behind the windows of the row that follows `end` rows; dropped if that is so wished.
-bool Engine::State::drop_behind_windows(Sequence& s, int32_t end, bool drop) const {
-    bool any = false;
+// Pages behind the windows of the row that follows `end` rows are dropped; before that they are made known,
+// so that the next request finds them while nobody needs the memory.
+void Engine::State::keep_to_windows(Sequence& s, int32_t end) {
+    bool known = false;
     for (size_t g = 0; g < groups.size(); ++g) {
-        if (groups[g].window == 0) continue;
         const int32_t first = end - groups[g].window + 1;
-        any |= first >= s.tables[g].begin() + runner.config().page_size;
-        if (drop) s.tables[g].drop_before(first);
+        if (groups[g].window == 0 || first < s.tables[g].begin() + runner.config().page_size) continue;
+        if (!std::exchange(known, true))
+            remember(std::span(s.tokens).first(static_cast<size_t>(end)), s.tables, false);
+        s.tables[g].drop_before(first);
     }
-    return any;
 }
 
 Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
@@ -197,12 +195,10 @@ Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
             NIBBLE_TRY(repeat(s));
             continue;
         }
-        // Known before they are dropped, so that the next request finds them while nobody needs the memory.
-        const bool drops = drop_behind_windows(s, part.end, false);
-        if (drops || (part.out >= 0 && !s.decoding()))
-            remember(std::span(s.tokens).first(static_cast<size_t>(part.end)), s.tables, false);
-        if (drops) drop_behind_windows(s, part.end, true);
+        keep_to_windows(s, part.end);
         if (part.out < 0) continue;
+        if (!s.decoding())
+            remember(std::span(s.tokens).first(static_cast<size_t>(part.end)), s.tables, false);
         if (s.request->max_tokens == 0) {  // the prompt alone was wanted
             report.events.push_back({s.id, -1, "", Finish::length});
         } else if (s.choice) {
