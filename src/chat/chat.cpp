@@ -48,7 +48,7 @@ int32_t Chat::reserve() const {
 }
 
 Result<Chat::Prompt> Chat::make_prompt() {
-    const RenderedPrompt rendered = NIBBLE_TRY(format_.render(conversation, first_));
+    const RenderedPrompt rendered = NIBBLE_TRY(format_.render(conversation, sent_.first));
     Prompt p{rendered.text(), {}, rendered.opens_thinking()};
     // Behind what the model has seen comes a control token in the usual case: then nothing merges across.
     if (!known_text_.empty() && p.text.starts_with(known_text_)) {
@@ -70,16 +70,22 @@ Result<Chat::Prompt> Chat::make_prompt() {
     return p;
 }
 
+// An older state of the conversation may fit whole.
+void Chat::look_back() {
+    const size_t n = conversation.messages.size();
+    if (n < sent_.answered || n <= sent_.first) sent_ = {};
+}
+
 Result<std::vector<Token>> Chat::prompt_tokens() {
-    if (first_ >= conversation.messages.size()) first_ = 0;
+    look_back();
     return NIBBLE_TRY(make_prompt()).tokens;
 }
 
 // A turn ends before the next message of the user; the last one always stays.
 bool Chat::drop_oldest_turn() {
-    for (size_t i = first_ + 1; i < conversation.messages.size(); ++i)
+    for (size_t i = sent_.first + 1; i < conversation.messages.size(); ++i)
         if (conversation.messages[i].role == "user") {
-            first_ = i;
+            sent_.first = i;
             return true;
         }
     return false;
@@ -87,9 +93,9 @@ bool Chat::drop_oldest_turn() {
 
 Result<Chat::Prompt> Chat::fit(const ChatHooks& hooks) {
     const int32_t ctx = engine_->ctx();
-    if (conversation.messages.size() < answered_) first_ = answered_ = 0;  // an older state of it
+    look_back();
     Prompt prompt = NIBBLE_TRY(make_prompt());
-    const size_t before = prompt.tokens.size(), was = first_;
+    const size_t before = prompt.tokens.size(), was = sent_.first;
     const auto fits = [&](int32_t room) {
         return static_cast<int64_t>(prompt.tokens.size()) + room <= int64_t{ctx};
     };
@@ -97,9 +103,9 @@ Result<Chat::Prompt> Chat::fit(const ChatHooks& hooks) {
     if (options.overflow != Overflow::stop)
         while (!fits(reserve()) && drop_oldest_turn()) prompt = NIBBLE_TRY(make_prompt());
     if (!fits(1)) return too_long(prompt.tokens.size(), ctx);
-    if (first_ != was && hooks.notice)
+    if (sent_.first != was && hooks.notice)
         hooks.notice(cat("the conversation of ", before, " tokens, with ", reserve(),
-                         " for the answer, does not fit the context of ", ctx, ": ", first_, " of ",
+                         " for the answer, does not fit the context of ", ctx, ": ", sent_.first, " of ",
                          conversation.messages.size(), " messages are left out, the oldest"));
     return prompt;
 }
@@ -153,8 +159,11 @@ Result<bool> Chat::run(Request request, const ChatHooks& hooks, Turn& turn, std:
 
 Result<Turn> Chat::answer(const ChatHooks& hooks) {
     Conversation kept = conversation;
+    const Sent sent = sent_;
     auto turn = answer_last(hooks);
-    if (!turn) conversation = std::move(kept);
+    if (turn) return turn;
+    conversation = std::move(kept);
+    sent_ = sent;
     return turn;
 }
 
@@ -177,13 +186,13 @@ Result<Turn> Chat::answer_last(const ChatHooks& hooks) {
         }
         prompt = NIBBLE_TRY(make_prompt());
         if (hooks.notice)
-            hooks.notice(cat("the context is full: the oldest ", first_, " messages are left out"));
+            hooks.notice(cat("the context is full: the oldest ", sent_.first, " messages are left out"));
     }
     if (turn.finish == Finish::context && hooks.notice)
         hooks.notice(cat("the context of ", engine_->ctx(), " tokens is full: the answer ends here"));
     turn.generated = static_cast<int32_t>(generated.size());
     conversation.messages.push_back({"assistant", turn.text});
-    answered_ = conversation.messages.size();
+    sent_.answered = conversation.messages.size();
 
     if (!generated.empty() && format_.tokenizer().is_end_of_generation(generated.back()))
         generated.pop_back();
@@ -200,16 +209,16 @@ Result<Turn> Chat::answer_last(const ChatHooks& hooks) {
 
 void Chat::begin(Conversation other) {
     conversation = std::move(other);
-    first_ = answered_ = 0;
+    sent_ = {};
     stream_ = 0;
 }
 
-ChatState Chat::state() const { return {conversation, first_, stream_, known_text_, known_tokens_}; }
+ChatState Chat::state() const { return {conversation, sent_.first, stream_, known_text_, known_tokens_}; }
 
 void Chat::restore(ChatState s) {
     conversation = std::move(s.conversation);
-    first_ = static_cast<size_t>(s.first);
-    answered_ = conversation.messages.size();
+    sent_.first = static_cast<size_t>(s.first);
+    sent_.answered = conversation.messages.size();
     stream_ = s.stream;
     known_text_ = std::move(s.text);
     known_tokens_ = std::move(s.tokens);
@@ -224,12 +233,11 @@ Result<Turn> Chat::say(std::string message, const ChatHooks& hooks) {
 
 Result<std::vector<TokenLogprob>> Chat::next_tokens(int32_t n) {
     Conversation kept = conversation;
-    const size_t first = first_, answered = answered_;
+    const Sent sent = sent_;
     conversation.forget_answer();
     auto prompt = fit({});
     conversation = std::move(kept);
-    first_ = first;
-    answered_ = answered;
+    sent_ = sent;
     if (!prompt) return std::move(prompt).error();
     Request r = request_for(*prompt, {});
     --stream_;  // nothing is drawn that the conversation keeps

@@ -79,7 +79,7 @@ class Chat {
     // The most likely first tokens of the next answer.
     Result<std::vector<TokenLogprob>> next_tokens(int32_t n);
     // Messages at the beginning that no longer fit and are not sent.
-    size_t left_out() const { return first_; }
+    size_t left_out() const { return sent_.first; }
 
   private:
     struct Prompt {
@@ -90,6 +90,7 @@ class Chat {
     Result<Turn> answer_last(const ChatHooks& hooks);
     Result<Prompt> make_prompt();
     Result<Prompt> fit(const ChatHooks& hooks);
+    void look_back();
     bool drop_oldest_turn();
     Request request_for(const Prompt& prompt, const std::vector<Token>& generated);
     // Runs one request to its end. Yields true when it was ended to make room (Overflow::shift).
@@ -98,8 +99,10 @@ class Chat {
 
     Engine* engine_;
     ChatFormat format_;
-    size_t first_ = 0;     // the oldest message that is sent
-    size_t answered_ = 0;  // messages there were after the last answer: with fewer, all may fit again
+    struct Sent {
+        size_t first = 0;     // the oldest message that is sent
+        size_t answered = 0;  // messages there were after the last answer: with fewer, all may fit again
+    } sent_;
     uint64_t stream_ = 0;
     // The last prompt and answer as the model saw them. Text does not say which of several spellings in
     // tokens the model chose, and the cache holds that one.

@@ -151,6 +151,15 @@ TEST_CASE("chat: a conversation that outgrows the context") {
         for (int i = 0; i < 20; ++i) chat.conversation.system += message;
         CHECK(!chat.answer(log.hooks()));
         CHECK(chat.conversation.messages == before.messages);
+        CHECK(chat.left_out() == 0);
+        // Nor does one that fails after the oldest turns were left out.
+        chat.conversation = before;
+        for (int i = 0; i < 3; ++i) say(chat, message, log);
+        const size_t left_out = chat.left_out();
+        std::string book;
+        for (int i = 0; i < 20; ++i) book += message;
+        CHECK(!chat.say(book, log.hooks()));
+        CHECK(chat.left_out() == left_out);
     }
     SUBCASE("stop: an error with both numbers, and the message is taken back") {
         Chat chat = model.chat(Overflow::stop);
