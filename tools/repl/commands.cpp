@@ -122,8 +122,8 @@ Result<void> set_parameter(Repl& r, const std::string& argument) {
     NIBBLE_TRY(set(changed, key, std::string_view(argument).substr(space + 1)));
     changed.dry_breaker_tokens.clear();  // found anew from the strings
     if (!changed.seed) changed.seed = std::random_device{}();
-    if (param->key == "seed") r.chat.restart_random_numbers();
     NIBBLE_TRY(Chain::create(changed, static_cast<size_t>(r.chat.engine().spec().n_vocab)));
+    if (param->key == "seed") r.chat.restart_random_numbers();
     r.chat.options.sampling = std::move(changed);
     r.view.line(cat(param->key, " = ", get(r.chat.options.sampling, *param)));
     for (const std::string& warning : conflicts(r.chat.options.sampling)) r.view.notice(warning);

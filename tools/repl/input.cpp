@@ -165,11 +165,7 @@ std::string ReplInput::State::key_of(const std::string& sequence) {
     const char final = sequence.back();
     const std::string parameters = sequence.substr(2, sequence.size() - 3);
     const bool by_word = parameters == "1;3" || parameters == "1;5";
-    if (by_word && (final == 'C' || final == 'D'))
-        return final == 'C' ? "\x1b"
-                              "f"
-                            : "\x1b"
-                              "b";
+    if (by_word && (final == 'C' || final == 'D')) return final == 'C' ? "\033f" : "\033b";
     if (std::string_view("ABCDHF").find(final) != std::string_view::npos)
         return {sequence[0], sequence[1], final};
     if (final != '~') return {};

@@ -15,6 +15,8 @@ constexpr int tile_pair = 2;
 // Slices whose sums wait for their scales, while tiles make those of the next as many. Tiles and vectors work
 // at the same time only as far as the processor looks ahead, so a slice and a part of what waits take turns.
 constexpr int64_t chunk_slices = tile_pair * tile_pair;
+template <class Panel>
+constexpr int64_t chunk_blocks = chunk_slices / Panel::halves;
 // With a panel of so much, two chunks of sums (16 KiB) and their activations stay in the first-level cache.
 constexpr int64_t tile_panel_bytes = 16 * 1024;
 
@@ -48,7 +50,7 @@ inline void add_products(const TileSums<Panel, R>& source, int first, const int8
 template <class Panel>
 using TilesOf = Tiles<int8_block / Panel::halves>;
 
-// What is multiplied in one go: some blocks of K of A tiles of rows. `count` is 0 if there is nothing.
+// What is multiplied in one go: a chunk of K of A tiles of rows. `count` is 0 if there is nothing.
 struct TileUnit {
     int64_t row, block, count;  // the first row; blocks of the panel
     int32_t* sums;              // [tile of rows][vector of weights][slice][row][lanes]
@@ -60,13 +62,12 @@ template <int R, int A, class Panel>
 inline void multiply_tiles(TilesOf<Panel>& tiles, const Panel& panel, int64_t blocks, const Int8Rows& x,
                            int64_t row, int64_t n, int64_t first, int64_t k, float* c) {
     constexpr int H = Panel::halves, columns = int8_block / H;
-    constexpr int64_t unit_blocks = chunk_slices / H, slice = int64_t{R} * lanes, width = tile_pair * lanes;
+    constexpr int64_t most = chunk_blocks<Panel>, slice = int64_t{R} * lanes, width = tile_pair * lanes;
     alignas(64) int32_t sums[2][A * tile_pair * chunk_slices * slice];
-    const int64_t chunks = (blocks + unit_blocks - 1) / unit_blocks, units = n * chunks;
+    const int64_t chunks = (blocks + most - 1) / most, units = n * chunks;
     const auto unit_at = [&](int64_t i) {
-        const int64_t block = i % chunks * unit_blocks, left = blocks - block;
-        return TileUnit{row + i / chunks * A * R, block, left < unit_blocks ? left : unit_blocks,
-                        sums[i % 2]};
+        const int64_t block = i % chunks * most, left = blocks - block;
+        return TileUnit{row + i / chunks * A * R, block, left < most ? left : most, sums[i % 2]};
     };
     // The place of tile a in the lists of blocks.
     const auto place = [&](const TileUnit& u, int a) {
@@ -113,8 +114,8 @@ inline void tiled_codes(const MatmulBlock& b) {
     using Stream = SignedStream<Fmt>;
     using Panel = CodePanel<tile_pair, Stream::halves, Stream::has_min, true, 0>;
     constexpr int64_t width = tile_pair * lanes, pair_rows = tile_pair * stream_rows;
-    constexpr int64_t chunk_blocks = chunk_slices / Panel::halves;
-    constexpr int64_t depth = tile_panel_bytes / Panel::block_bytes / chunk_blocks * chunk_blocks;
+    constexpr int64_t whole = chunk_blocks<Panel>;
+    constexpr int64_t depth = tile_panel_bytes / Panel::block_bytes / whole * whole;
     const Panel panel{b.scratch};
     float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
     std::byte* const packed = b.scratch + panel_bytes + tile_bytes;
