@@ -2,6 +2,7 @@
 // peak. Run alone on the machine: nibble_bench_kernels [--benchmark_filter=...]; not part of the tests.
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -94,46 +95,58 @@ void matmul_bench(benchmark::State& state, const std::string& isa, Type type, in
         Counter(2e-9 * static_cast<double>(rows * n * k), Counter::kIsIterationInvariantRate);
 }
 
-// One token of a model with 8 kv heads of `group` heads each, head_dim 64, at a position, with a cache of its
-// own.
+// The last `tokens` tokens up to a position, of a model with 8 kv heads of `group` heads each and
+// head_dim 64.
 void attention_bench(benchmark::State& state, const std::string& isa, Type type, int32_t group,
-                     int32_t position) {
+                     int32_t tokens, int32_t position) {
     auto backend = std::move(*CpuBackend::create({threads, isa}));
     const AttentionParams p{8 * group, 8, 64, 64, 32, 0, 0.125f, 0};
     const int64_t width = int64_t{p.n_heads} * p.head_dim;
     const int64_t pages = position / p.page_size + 1, rows = pages * p.n_kv_heads * p.page_size;
     const auto stride = static_cast<int64_t>(*row_bytes(type, p.head_dim));
-    std::vector<float> q(static_cast<size_t>(width), 0.01f), out(q.size()),
+    std::vector<float> q(static_cast<size_t>(tokens * width), 0.01f), out(q.size()),
         zeros(static_cast<size_t>(p.head_dim));
     const Buffer k = *backend->allocate(static_cast<size_t>(rows * stride), "bench"),
                  v = *backend->allocate(static_cast<size_t>(rows * stride), "bench");
     for (int64_t r = 0; r < rows; ++r)
         for (const Buffer& b : {k, v})
             info(type).encode(zeros.data(), b.data.get() + r * stride, zeros.size());
-    std::vector<int32_t> seq_rows{0, 1}, positions{position}, table(static_cast<size_t>(pages));
-    for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
-    const auto ints = [](std::vector<int32_t>& x) {
-        const auto n = static_cast<int64_t>(x.size());
-        return Tensor{reinterpret_cast<std::byte*>(x.data()), 1, n, 4 * n, Type::i32, Layout::rows};
+    std::vector<int32_t> seq_rows{0, tokens}, positions(static_cast<size_t>(tokens)),
+        table(static_cast<size_t>(pages));
+    std::iota(positions.begin(), positions.end(), position + 1 - tokens);
+    std::iota(table.begin(), table.end(), 0);
+    const auto ints = [](std::vector<int32_t>& x, int64_t cols) {
+        return Tensor{reinterpret_cast<std::byte*>(x.data()),
+                      std::ssize(x) / cols,
+                      cols,
+                      4 * cols,
+                      Type::i32,
+                      Layout::rows};
+    };
+    const auto floats = [&](std::vector<float>& x) {
+        return Tensor{
+            reinterpret_cast<std::byte*>(x.data()), tokens, width, 4 * width, Type::f32, Layout::rows};
     };
     Instr instr;
     instr.op = &attention_op;
     instr.params = Params(p);
     BoundInstr bound;
     bound.instr = &instr;
-    bound.in = {{reinterpret_cast<std::byte*>(q.data()), 1, width, 4 * width, Type::f32, Layout::rows},
+    bound.in = {floats(q),
                 {k.data.get(), rows, p.head_dim, stride, type, backend->key_layout(type, p.page_size)},
                 {v.data.get(), rows, p.head_dim, stride, type, Layout::rows},
-                ints(seq_rows),
-                ints(positions),
-                ints(table),
+                ints(seq_rows, 2),
+                ints(positions, 1),
+                ints(table, pages),
                 {}};
-    bound.out = {{reinterpret_cast<std::byte*>(out.data()), 1, width, 4 * width, Type::f32, Layout::rows}};
+    bound.out = {floats(out)};
     const Buffer scratch = *backend->allocate(backend->scratch_bytes(attention_op, bound.args()), "bench");
     bound.scratch = {scratch.data.get(), scratch.size};
     for (auto _ : state) (void)backend->run({&bound, 1}, nullptr);
-    state.counters["GB/s"] = benchmark::Counter(static_cast<double>(2 * rows * stride) / 1e9,
-                                                benchmark::Counter::kIsIterationInvariantRate);
+    using benchmark::Counter;
+    const Cost cost = attention_op.cost(bound.args());
+    state.counters["GB/s"] = Counter(cost.bytes_read / 1e9, Counter::kIsIterationInvariantRate);
+    state.counters["GFLOP/s"] = Counter(cost.flops / 1e9, Counter::kIsIterationInvariantRate);
 }
 
 // An empty parallel region: what every instruction of a program pays.
@@ -149,14 +162,16 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark("empty_run", empty_run)->UseRealTime();
     for (const cpu::KernelTable* table : cpu::compiled_tables()) {
         if (!table->available(cpu::features())) continue;
-        for (const Type type : {Type::f16, Type::q8_0, Type::q4_0})
+        for (const Type type : {Type::f16, Type::bf16, Type::q8_0, Type::q4_0})
             for (const int32_t group : {4, 8})
-                benchmark::RegisterBenchmark(
-                    cat(table->name, "/attention/", info(type).name, "/", group).c_str(),
-                    [=](benchmark::State& s) {
-                        attention_bench(s, std::string(table->name), type, group, 16383);
-                    })
-                    ->UseRealTime();
+                for (const int32_t tokens : {1, 512})
+                    benchmark::RegisterBenchmark(
+                        cat(table->name, "/attention/", info(type).name, "/", group, "/", tokens).c_str(),
+                        [=](benchmark::State& s) {
+                            const int32_t position = tokens == 1 ? 16383 : 4095;
+                            attention_bench(s, std::string(table->name), type, group, tokens, position);
+                        })
+                        ->UseRealTime();
         for (const Type type :
              {Type::f32, Type::bf16, Type::q8_0, Type::q4_0, Type::q4_k, Type::q6_k, Type::nf4})
             for (const int64_t rows : {1, 2, 4, 8, 16, 32, 512}) {

@@ -31,7 +31,7 @@ double error_of(const OpCase& c, Backend& backend, uint32_t seed) {
     REQUIRE(expected.run() == "");
     REQUIRE(actual.run() == "");
     CHECK_MESSAGE(actual.intact(), "a sentinel was overwritten");
-    return nmse(expected.results(), actual.results());
+    return CaseRun::error_between(expected, actual);
 }
 
 }  // namespace nibble

@@ -2,8 +2,10 @@
 // The same seed gives the same operands, so that two backends can be compared value by value.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
 #include <random>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "ggml/ops/ops.h"
 #include "ggml/program/key_tiles.h"
 #include "ggml/program/runner.h"
+#include "tests/nmse.h"
 
 namespace nibble {
 
@@ -152,13 +155,25 @@ class CaseRun {
         auto r = backend_.run(bound_, nullptr);
         return r ? "" : r.error().message();
     }
-    // Everything the case wrote: outputs of the last instruction and caches.
+    // Everything the case may write: outputs of the last instruction, and caches.
+    std::vector<std::vector<float>> written() const {
+        std::vector<std::vector<float>> all;
+        for (const Ref r : program_.instrs.back().out) all.push_back(temps_.at(r.id).floats());
+        for (const size_t i : operands_.caches()) all.push_back(operands_.storage(i).floats());
+        return all;
+    }
     std::vector<float> results() const {
         std::vector<float> all;
-        const auto append = [&](const std::vector<float>& v) { all.insert(all.end(), v.begin(), v.end()); };
-        for (const Ref r : program_.instrs.back().out) append(temps_.at(r.id).floats());
-        for (const size_t i : operands_.caches()) append(operands_.storage(i).floats());
+        for (const std::vector<float>& v : written()) all.insert(all.end(), v.begin(), v.end());
         return all;
+    }
+    // The largest nmse of one output or cache: a large cache does not hide the error of a small output.
+    static double error_between(const CaseRun& expected, const CaseRun& actual) {
+        const auto a = expected.written(), b = actual.written();
+        if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+        double worst = 0;
+        for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, nmse(a[i], b[i]));
+        return worst;
     }
     bool intact() const {
         for (const auto& [id, g] : temps_)

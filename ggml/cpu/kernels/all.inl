@@ -11,6 +11,7 @@
 #include "ggml/cpu/kernels/pack.inl"
 #include "ggml/cpu/kernels/matmul_int8.inl"
 #include "ggml/cpu/kernels/matmul.inl"
+#include "ggml/cpu/kernels/attention_tile.inl"
 #include "ggml/cpu/kernels/attention.inl"
 #include "ggml/cpu/kernels/table.inl"
 // clang-format on

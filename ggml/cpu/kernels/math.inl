@@ -15,6 +15,18 @@ inline F exp(F x) {
     return scale_by_power(fma(r * r, p, r) + set1(1), n);
 }
 
+// 2^x for x <= 0, to a relative 2e-7, which is enough for weights that are normalised; 2^0 is 1.
+inline F exp2(F x) {
+    x = max(set1(-150.0f), x);  // 0; operand order lets a NaN through
+    const F n = round(x), r = x - n;
+    F p = set1(0.00133813021f);
+    p = fma(p, r, set1(0.00966636837f));
+    p = fma(p, r, set1(0.0555038117f));
+    p = fma(p, r, set1(0.240223497f));
+    p = fma(p, r, set1(0.693147182f));
+    return scale_by_power(fma(p, r, set1(1)), n);
+}
+
 inline F sigmoid(F x) { return set1(1) / (set1(1) + exp(zero() - x)); }
 inline F silu(F x) { return x / (set1(1) + exp(zero() - x)); }
 inline F gelu_quick(F x) { return x / (set1(1) + exp(set1(-1.702f) * x)); }

@@ -5,13 +5,14 @@
 // head's begin, which the processor does not foresee behind a page of memory.
 constexpr int64_t cache_ahead = 4096;
 
-// Each type: the numbers, bytes and parts of a block; V vectors of a row from number i on (a multiple of
-// `lanes`, and of 32 where that is less than V vectors); and a block of `lanes` keys, whose columns are
-// numbered from its first.
+// Each type: the numbers, bytes and parts of a block; whether its numbers are bf16; V vectors of a row from
+// number i on (a multiple of `lanes`, and of 32 where that is less than V vectors); and a block of `lanes`
+// keys, whose columns are numbered from its first.
 template <Type type>
 struct FloatRow {
     static constexpr int64_t block = 1, bytes = type == Type::f32 ? 4 : 2;
     static constexpr int parts = 1;
+    static constexpr bool bf16 = type == Type::bf16;
 
     static F numbers(const std::byte* p) {
         if constexpr (type == Type::f32) return load(reinterpret_cast<const float*>(p));
@@ -19,7 +20,7 @@ struct FloatRow {
         return type == Type::f16 ? load_f16(h) : load_bf16(h);
     }
     template <int V>
-    static void value(const std::byte* row, int64_t i, F (&x)[V]) {
+    [[gnu::always_inline]] static void value(const std::byte* row, int64_t i, F (&x)[V]) {
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) x[v] = numbers(row + (i + v * lanes) * bytes);
     }
@@ -55,9 +56,10 @@ template <class Codes>
 struct ScaledRow {
     static constexpr int64_t block = 32, bytes = 2 + Codes::bytes;
     static constexpr int parts = Codes::parts;
+    static constexpr bool bf16 = false;
 
     template <int V>
-    static void value(const std::byte* row, int64_t i, F (&x)[V]) {
+    [[gnu::always_inline]] static void value(const std::byte* row, int64_t i, F (&x)[V]) {
         const std::byte* first = row + i / block * bytes;
         const int64_t at = V * lanes >= block ? 0 : i % block;
 #pragma GCC unroll 4
@@ -95,26 +97,36 @@ inline bool visit_row(Type type, Fn fn) {
     return false;
 }
 
-// Calls fn(column, x) for every column of V vectors of keys from key j on, in order. `tiles` starts with key
-// 0 of a tile (ggml/program/key_tiles.h); head_dim is `d`.
-template <class Row, int V, class Fn>
+// Calls fn(i, x) for every number i of P in the columns of V vectors of keys from key j on, in order. `tiles`
+// starts with key 0 of a tile (ggml/program/key_tiles.h); head_dim is `d`, a multiple of P::size.
+template <class P, class Row, int V, class Fn>
 [[gnu::always_inline]] inline void each_column(const std::byte* tiles, int64_t d, int64_t j, Fn fn) {
     static_assert(V <= 2);
-    constexpr int64_t stretch = Row::block / Row::parts;
+    constexpr int64_t stretch = Row::block / Row::parts, block = Row::block > P::size ? Row::block : P::size;
     const int64_t tile_bytes = d / Row::block * Row::bytes * key_tile_rows;
-    for (int64_t b = 0; b < d; b += Row::block, tiles += Row::bytes * key_tile_rows) {
-        const auto keys = [&](int v) {
+    for (int64_t b = 0; b < d; b += block, tiles += block / Row::block * Row::bytes * key_tile_rows) {
+        const auto keys = [&](int v, int64_t of) {
             const int64_t key = j + v * lanes;
-            return typename Row::Keys(tiles + key / key_tile_rows * tile_bytes, key % key_tile_rows);
+            return
+                typename Row::Keys(tiles + key / key_tile_rows * tile_bytes + of * Row::bytes * key_tile_rows,
+                                   key % key_tile_rows);
         };
-        typename Row::Keys of[2] = {keys(0), keys(V - 1)};
+        typename P::Vector x[V];
+        if constexpr (Row::block == 1) {
 #pragma GCC unroll 2
-        for (int part = 0; part < Row::parts; ++part)
-            for (int64_t i = 0; i < stretch; ++i) {
-                F x[V];
+            for (int v = 0; v < V; ++v)
+                x[v] = P::template gather<Row>([&](int s) { return keys(v, s).column(0, 0); });
+            fn(b / P::size, x);
+        } else {
+            typename Row::Keys of[2] = {keys(0, 0), keys(V - 1, 0)};
 #pragma GCC unroll 2
-                for (int v = 0; v < V; ++v) x[v] = of[v].column(part, i);
-                fn(b + part * stretch + i, x);
-            }
+            for (int part = 0; part < Row::parts; ++part)
+                for (int64_t i = 0; i < stretch; i += P::size) {
+#pragma GCC unroll 2
+                    for (int v = 0; v < V; ++v)
+                        x[v] = P::template gather<Row>([&](int s) { return of[v].column(part, i + s); });
+                    fn((b + part * stretch + i) / P::size, x);
+                }
+        }
     }
 }

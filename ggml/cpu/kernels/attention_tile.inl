@@ -1,0 +1,174 @@
+// What attention works on: tiles of query rows, steps of the context, and keys and values as it multiplies
+// them. P says in which numbers: Reals, or several narrower ones in 32 bits (kernels/tile.inl).
+
+constexpr int64_t chunk_keys = 32;  // keys read at once: at most this many, within one page
+constexpr int64_t step_keys = 128;  // keys whose softmax is taken at once: so many positions of a split
+constexpr int64_t step_stride = step_keys + chunk_keys;  // the last chunk of a step is multiplied whole
+constexpr int64_t tile_queries = 64;
+
+constexpr float infinity = __builtin_inff();
+inline int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
+
+// Scratch of one tile, cut from the block's memory. `rows` counts query vectors: tokens x heads of the group.
+template <class P>
+struct AttentionTile {
+    using Number = typename P::Number;
+    int64_t rows, units, v_cols;  // units: numbers of P in a head
+    Number *keys, *values, *q;
+    float *decoded, *scores, *o, *total_o;
+    float *m, *l, *total_m, *total_l;
+
+    static int64_t floats(const AttentionParams& p, int64_t rows) {
+        const int64_t v_cols = padded(p.v_head_dim), d = padded(p.head_dim);
+        return chunk_keys * (d + v_cols) + decoded_floats(p) + padded(rows * p.head_dim) +
+               rows * (step_stride + 2 * v_cols) + 4 * padded(rows);
+    }
+    static int64_t decoded_floats(
+        const AttentionParams& p) {  // a chunk of keys or, one by one, numbers of values
+        const int64_t keys = chunk_keys * padded(p.head_dim), values = P::size * padded(p.v_head_dim);
+        return keys > values ? keys : values;
+    }
+    AttentionTile(const AttentionParams& p, int64_t n, float* f) : rows(n), units(p.head_dim / P::size) {
+        static_assert(sizeof(Number) == sizeof(float));
+        v_cols = padded(p.v_head_dim);
+        const auto take = [&f](int64_t count) {
+            float* start = f;
+            f += count;
+            return start;
+        };
+        const auto numbers = [&](int64_t count) { return reinterpret_cast<Number*>(take(count)); };
+        keys = numbers(chunk_keys * padded(p.head_dim));
+        decoded = take(decoded_floats(p));
+        values = numbers(chunk_keys * v_cols);
+        q = numbers(padded(n * p.head_dim));
+        scores = take(n * step_stride);
+        o = take(n * v_cols);
+        total_o = take(n * v_cols);
+        m = take(padded(n));
+        l = take(padded(n));
+        total_m = take(padded(n));
+        total_l = take(padded(n));
+    }
+    // Rows [first, first + n) alone; the memory of a chunk is shared.
+    AttentionTile part(int64_t first, int64_t n) const {
+        AttentionTile t = *this;
+        t.rows = n;
+        t.q += first * units;
+        t.scores += first * step_stride;
+        t.o += first * v_cols;
+        t.total_o += first * v_cols;
+        for (float** p : {&t.m, &t.l, &t.total_m, &t.total_l}) *p += first;
+        return t;
+    }
+    // After the softmax the scores of a row, from its start on, are the weights of its values.
+    const Number* weights(int64_t row) const {
+        return reinterpret_cast<const Number*>(scores + row * step_stride);
+    }
+};
+
+// Consecutive positions of a split, in chunks: those that the last token of the block sees and the window of
+// the first does not leave out.
+struct AttentionStep {
+    struct Chunk {
+        int64_t row;  // of the cache, for the block's first kv head; -1: no page, and so no keys
+        int64_t at;   // of its first key within the step
+        int64_t len;
+    };
+    int64_t start = 0, len = 0, count = 0;
+    Chunk chunks[step_keys];
+
+    AttentionStep(const AttentionBlock& b, int64_t first, int64_t stop) : start(first) {
+        const AttentionParams& p = *b.params;
+        const int64_t cache_pages = b.k_cache.rows / (int64_t{p.n_kv_heads} * p.page_size);
+        const int64_t lowest = p.window > 0 ? b.first_position - p.window + 1 : 0;
+        for (int64_t position = start, n; position < stop; position += n) {
+            const int64_t page = position / p.page_size, offset = position % p.page_size;
+            const int64_t left =
+                stop - position < p.page_size - offset ? stop - position : p.page_size - offset;
+            n = left < chunk_keys ? left : chunk_keys;
+            len += n;
+            if (position + n <= lowest) continue;
+            const int64_t id = page < b.n_pages ? b.pages[page] : -1;
+            const bool known = id >= 0 && id < cache_pages;
+            chunks[count++] = {known ? (id * p.n_kv_heads + b.kv_head) * p.page_size + offset : -1,
+                               position - start, n};
+        }
+    }
+    // The keys of this step that the token at `position` sees: [from, to), perhaps none.
+    int64_t from(int64_t position, int64_t window) const {
+        const int64_t low = window > 0 ? position - window + 1 - start : 0;
+        return low > 0 ? low : 0;
+    }
+    int64_t to(int64_t position) const {
+        const int64_t high = position + 1 - start;
+        return high < len ? high : len;
+    }
+};
+
+// The part of a chunk that lies in [from, to) of its step: [lo, hi) of its keys, perhaps none. Keys that meet
+// in one number of P are taken together; those that are not in the range have weight zero.
+template <class P>
+struct ChunkRange {
+    int64_t lo, hi;
+    ChunkRange(const AttentionStep::Chunk& c, int64_t from, int64_t to)
+        : lo(from > c.at ? (from - c.at) / P::size * P::size : 0),
+          hi(to - c.at < c.len ? to - c.at : c.len) {}
+    int64_t units() const { return (hi - lo + P::size - 1) / P::size; }
+    bool operator==(const ChunkRange&) const = default;
+};
+
+// Values [0, n) of a chunk -> values[number][v_cols], zeros behind v_head_dim and behind an odd number's
+// keys.
+template <class P>
+inline void decode_values(const AttentionBlock& b, const AttentionTile<P>& t, int64_t cache_row, int64_t n) {
+    const int64_t dim = b.params->v_head_dim, stride = b.v_cache.stride;
+    const auto* rows = b.v_cache.row<std::byte>(cache_row);
+    const auto direct = [&]<class Row>() {
+        for (int64_t j = 0; j < n; j += P::size)
+            for (int64_t i = 0; i < dim; i += lanes) {
+                typename P::Vector x[1];
+                P::template value<Row, 1>(rows + j * stride, stride, n - j, i, x);
+                P::write(t.values + j / P::size * t.v_cols + i, x[0]);
+            }
+    };
+    if (dim == t.v_cols && visit_row(b.v_cache.type, direct)) return;
+    for (int64_t j = 0; j < n; j += P::size) {
+        float* const decoded = P::size > 1 ? t.decoded : reinterpret_cast<float*>(t.values + j * t.v_cols);
+        for (int s = 0; s < P::size; ++s) {
+            float* const row = decoded + s * t.v_cols;
+            const int64_t known = j + s < n ? dim : 0;
+            if (known) decode_row(info(b.v_cache.type), rows + (j + s) * stride, row, dim);
+            std::memset(row + known, 0, static_cast<size_t>(t.v_cols - known) * 4);
+        }
+        if constexpr (P::size > 1)
+            for (int64_t i = 0; i < t.v_cols; i += lanes)
+                P::write(t.values + j / P::size * t.v_cols + i,
+                         P::join(load(decoded + i), load(decoded + t.v_cols + i)));
+    }
+}
+
+// Keys [0, n) of a chunk -> keys[number][chunk_keys], with anything behind.
+template <class P>
+inline void load_keys(const Tensor& cache, int64_t head_dim, const AttentionTile<P>& t, int64_t cache_row,
+                      int64_t n) {
+    if (cache.layout == Layout::key_tiles) {
+        visit_row(cache.type, [&]<class Row>() {
+            for (int64_t j = 0; j < n; j += lanes)
+                each_column<P, Row, 1>(cache.row<std::byte>(cache_row), head_dim, j,
+                                       [&](int64_t i, const typename P::Vector(&x)[1]) {
+                                           P::write(t.keys + i * chunk_keys + j, x[0]);
+                                       });
+        });
+        return;
+    }
+    const int64_t ld = padded(head_dim);
+    for (int64_t j = 0; j < n; ++j) {
+        float* const row = t.decoded + j * ld;
+        decode_row(info(cache.type), cache.row<std::byte>(cache_row + j), row, head_dim);
+        if constexpr (P::size > 1) P::narrow(row, head_dim, 1, reinterpret_cast<typename P::Number*>(row));
+    }
+    for (int64_t j = 0; j < n; j += lanes) {  // 32 bits are moved, whatever they hold
+        const RowSet rows(reinterpret_cast<const std::byte*>(t.decoded + j * ld), ld * 4, n - j);
+        fill_rows<F32Rows>(rows, 0, t.units, reinterpret_cast<float*>(t.keys) + j, chunk_keys);
+    }
+}
