@@ -14,6 +14,7 @@ extern const KernelTable avx2_table;
 extern const KernelTable avxvnni_table;
 extern const KernelTable avx512_table;
 extern const KernelTable avx512vnni_table;
+extern const KernelTable avx512bf16_table;
 extern const KernelTable amx_table;
 #elif defined(__aarch64__)
 extern const KernelTable neon_table;
@@ -29,6 +30,7 @@ std::span<const KernelTable* const> compiled_tables() {
         &avxvnni_table,
         &avx512_table,
         &avx512vnni_table,
+        &avx512bf16_table,
         &amx_table,
 #elif defined(__aarch64__)
         &neon_table,

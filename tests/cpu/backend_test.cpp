@@ -179,6 +179,7 @@ TEST_CASE(
         {Type::q8_0, {2, 2, 32, 64, 48, 0, 0.2f, 0}},  {Type::q8_0, {8, 2, 64, 96, 32, 0, 0.125f, 0}},
         {Type::q4_0, {4, 1, 96, 32, 32, 90, 0.1f, 0}}, {Type::q4_0, {3, 3, 64, 64, 8, 0, 0.125f, 0}},
         {Type::f16, {7, 1, 64, 64, 32, 0, 0.125f, 0}}, {Type::f16, {12, 1, 64, 32, 16, 0, 0.125f, 0}},
+        {Type::f16, {3, 1, 18, 10, 2, 7, 0.3f, 0}},    {Type::bf16, {2, 1, 17, 5, 4, 0, 0.3f, 0}},
         {Type::f32, {3, 1, 10, 6, 8, 300, 0.3f, 0}},   {Type::f32, {2, 1, 16, 16, 512, 0, 0.25f, 0}},
     };
     for (const KernelTable* t : tables()) {
@@ -198,8 +199,10 @@ TEST_CASE(
 TEST_CASE("every instruction set gives nearly the same attention") {
     const AttentionParams p{4, 2, 64, 64, 32, 0, 0.125f, 0};
     const auto plain = prefill(*backend(*tables()[0], 1), Type::f16, p, 300, 300);
-    for (const KernelTable* t : tables())
-        CHECK(nmse(plain, prefill(*backend(*t, 2), Type::f16, p, 300, 64)) < 1e-11);
+    for (const KernelTable* t : tables()) {
+        const double allowed = t->name == "avx512bf16" ? 1e-5 : 1e-11;  // products of 8 bits
+        CHECK(nmse(plain, prefill(*backend(*t, 2), Type::f16, p, 300, 64)) < allowed);
+    }
 }
 
 TEST_CASE("a NaN or infinity in a row makes every output of the row NaN, and no other row's") {

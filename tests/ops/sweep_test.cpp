@@ -22,6 +22,13 @@ bool reads(CaseRun& run, Type type) {
     return false;
 }
 
+// Queries, keys, weights and values enter products of bf16 with 8 bits, so the bounds of f32 do not hold. A
+// cache in f32 is multiplied in f32 everywhere.
+double tolerance(const TestBackend& tested, CaseRun& run, const OpDef& op, const OpCase& c) {
+    const bool pairs = tested.name.find("bf16") != std::string::npos && &op == &attention_op;
+    return pairs && run.bound().front().in[1].type != Type::f32 ? 1e-4 : c.tolerance;
+}
+
 }  // namespace
 
 TEST_CASE("nmse measures what it says") {
@@ -46,8 +53,9 @@ TEST_CASE("every op on every backend equals the reference") {
                 CaseRun expected(c, reference, seed), actual(c, *tested.backend, seed);
                 REQUIRE(expected.run() == "");
                 REQUIRE(actual.run() == "");
-                const double error = nmse(expected.results(), actual.results());
-                CHECK_MESSAGE(error <= c.tolerance, "error " << error << " tolerance " << c.tolerance);
+                const double error = CaseRun::error_between(expected, actual),
+                             allowed = tolerance(tested, actual, *op, c);
+                CHECK_MESSAGE(error <= allowed, "error " << error << " tolerance " << allowed);
                 CHECK_MESSAGE(actual.intact(), "a sentinel was overwritten");
                 ++n;
             }
