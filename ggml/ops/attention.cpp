@@ -140,6 +140,8 @@ std::vector<OpCase> cases() {
     list.push_back(attention_case(Type::f32, {8, 2, 17, 5, 8, 9, 0.3f, 0}, later, true));
     for (const Type t : {Type::f32, Type::f16})  // whole registers of some processors, half ones of others
         list.push_back(attention_case(t, {4, 2, 24, 24, 16, 0, 0.2f, 0}, decode, false));
+    for (const Layout& l : {mixed, decode, later})  // windows that begin within a page
+        list.push_back(attention_case(Type::f16, {4, 2, 64, 64, 32, 20, 0.125f, 0}, l, false));
     for (const Layout& l : {mixed, decode, later})
         list.push_back(attention_case(Type::f16, {128, 1, 96, 64, 16, 0, 0.1f, 0}, l, false, 32));
     list.push_back(attention_case(Type::f16, {4, 1, 576, 512, 32, 0, 0.07f, 0}, mixed, false, 64));

@@ -1,5 +1,5 @@
 // The kernels of isa/amx.cpp with the instructions of AMX in plain C++, for the sweep on processors without
-// it. Needs AVX-512 VNNI for the rest, as the original does.
+// it. Needs AVX-512 VNNI and BF16 for the rest, as the original does.
 #if defined(__x86_64__)
 
 #include <cmath>
@@ -11,12 +11,12 @@
 #include "tests/ops/backends.h"
 
 #if defined(__clang__)
-#pragma clang attribute push(                                                               \
-    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), \
+#pragma clang attribute push(                                                                          \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16"))), \
     apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")
 #endif
 
 namespace nibble::cpu::amx_emulated {
@@ -25,9 +25,12 @@ namespace nibble::cpu::amx_emulated {
 // clang-format off
 #include "ggml/cpu/simd/avx512.inl"
 #include "ggml/cpu/simd/vnni512_dot.inl"
+#include "ggml/cpu/simd/avx512bf16_pairs.inl"
 #include "tests/ops/amx_ops_emulated.inl"
 #include "ggml/cpu/simd/amx.inl"
 #include "ggml/cpu/kernels/all.inl"
+#include "ggml/cpu/kernels/attention_pairs.inl"
+#include "ggml/cpu/kernels/tiles_attention.inl"
 #include "ggml/cpu/kernels/tiles_bf16.inl"
 #include "ggml/cpu/kernels/tiles.inl"
 // clang-format on
@@ -43,11 +46,13 @@ namespace nibble::cpu::amx_emulated {
 namespace nibble {
 
 const cpu::KernelTable& amx_emulated() {
-    static constexpr cpu::KernelTable table = cpu::amx_emulated::make_tiled_table(
-        "amx-emulated", "AVX-512 F, BW, VL, DQ or VNNI", [](const cpu::Features& f) {
-            return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
-                   f.avx512vnni;
-        });
+    static constexpr cpu::KernelTable table =
+        cpu::amx_emulated::with_paired_attention<cpu::amx_emulated::TilePairs>(
+            cpu::amx_emulated::make_tiled_table(
+                "amx-emulated", "AVX-512 F, BW, VL, DQ, VNNI or BF16", [](const cpu::Features& f) {
+                    return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
+                           f.avx512vnni && f.avx512bf16;
+                }));
     return table;
 }
 

@@ -23,7 +23,7 @@ class TileUnitOfThread {
             tile.rows = config[48 + t];
             tile.row_bytes = bytes;
             must_hold(tile.rows <= 16 && tile.row_bytes <= 64 && tile.row_bytes % 4 == 0);
-            zero(t);
+            std::memset(tile.data, 0, sizeof tile.data);
         }
     }
     void release() {

@@ -273,4 +273,30 @@ inline bool rows_are_independent(const OpCase& c, Backend& backend, uint32_t see
     return same_bits(batch.results(), alone.results());
 }
 
+// The same for attention: every token as a sequence of one row, over the cache of its own.
+inline bool tokens_are_independent(const OpCase& c, Backend& backend, uint32_t seed) {
+    CaseRun batch(c, backend, seed), alone(c, backend, seed);
+    if (!batch.run().empty()) return false;
+    const BoundInstr& whole = alone.bound().front();
+    enum { q = 0, seq_rows = 3, positions = 4, page_table = 5 };
+    int32_t one_row[] = {0, 1};
+    for (int64_t s = 0; s < whole.in[seq_rows].rows; ++s) {
+        const auto* rows = whole.in[seq_rows].row<int32_t>(s);
+        for (int32_t t = rows[0]; t < rows[0] + rows[1]; ++t) {
+            BoundInstr one = whole;
+            const auto only = [](Tensor& x, int64_t row) {
+                x.data += row * x.stride;
+                x.rows = 1;
+            };
+            for (const int i : {q, positions}) only(one.in[i], t);
+            only(one.in[page_table], s);
+            only(one.out[0], t);
+            only(one.in[seq_rows], 0);
+            one.in[seq_rows].data = reinterpret_cast<std::byte*>(one_row);
+            if (!backend.run({&one, 1}, nullptr).ok()) return false;
+        }
+    }
+    return same_bits(batch.results(), alone.results());
+}
+
 }  // namespace nibble

@@ -3,6 +3,15 @@
 
 constexpr float log2_e = 1.44269504f;
 
+// What multiplies whole chunks finds weights of zero outside [begin, end) of a row.
+template <class P>
+inline void weigh_nothing(float* s, int64_t begin, int64_t end) {
+    if constexpr (P::depth > 1) {
+        for (int64_t j = 0; j < begin; j += lanes) P::store_weights(s, j, zero());
+        for (int64_t j = end; j < step_stride; j += lanes) P::store_weights(s, j, zero());
+    }
+}
+
 // One row's softmax over its scores of a step, which become weights; keys outside [from, to) do not count.
 // Scores, and so m, count in powers of two: queries are multiplied by log2(e) as well as by the scale.
 template <class P>
@@ -18,8 +27,9 @@ inline void softmax_step(const AttentionParams& p, float* s, int64_t from, int64
     F largest = set1(m);
     for (int64_t j = begin; j < end; j += lanes) largest = max(largest, load(s + j));
     const float new_m = max_of(largest);
-    if (new_m == -infinity) {  // none of the keys has a page
-        for (int64_t j = begin; j < end; j += lanes) P::store_weights(s, j, zero());
+    if (new_m == -infinity) {  // none of the keys has a page        for (int64_t j = begin; j < end; j +=
+                               // lanes) P::store_weights(s, j, zero());
+        weigh_nothing<P>(s, begin, end);
         return;
     }
     F total = zero();
@@ -28,6 +38,7 @@ inline void softmax_step(const AttentionParams& p, float* s, int64_t from, int64
         P::store_weights(s, j, e);
         total = total + e;
     }
+    weigh_nothing<P>(s, begin, end);
     if (new_m == m) {  // nothing shrinks
         l += sum(total);
         return;
@@ -102,7 +113,8 @@ inline void score_keys(const AttentionBlock& b, const AttentionTile<P>& t, int64
     const int64_t head_dim = b.params->head_dim;
     if (b.k_cache.layout != Layout::key_tiles) {
         load_keys(b.k_cache, head_dim, t, cache_row, n);
-        return fma_block<P>(R, chunk_keys, t.q, t.units, t.keys, chunk_keys, t.units, s, step_stride, true);
+        return t.multiply->block(R, chunk_keys, t.q, t.units, t.keys, chunk_keys, t.units, s, step_stride,
+                                 true);
     }
     const auto* tiles = b.k_cache.row<std::byte>(cache_row);
     visit_row(b.k_cache.type, [&]<class Row>() {
@@ -174,8 +186,8 @@ inline void add_chunk(const AttentionBlock& b, const AttentionTile<P>& t, int64_
     };
     if (b.params->v_head_dim % lanes == 0 && visit_row(b.v_cache.type, direct)) return;
     decode_values(b, t, cache_row, r.hi);
-    fma_block<P>(R, t.v_cols, weights + r.lo / P::size, step_stride, t.values + r.lo / P::size * t.v_cols,
-                 t.v_cols, r.units(), t.o, t.v_cols, false);
+    t.multiply->block(R, t.v_cols, weights + r.lo / P::size, step_stride,
+                      t.values + r.lo / P::size * t.v_cols, t.v_cols, r.units(), t.o, t.v_cols, false);
 }
 
 // Calls fn.operator()<R>(part, first row of its cache) for the kv heads of one token, in the cache's order
@@ -240,8 +252,8 @@ inline void attend_tile(const AttentionBlock& b, const AttentionTile<P>& t, cons
         const int64_t unseen = step.start + c.at - b.first_position;  // tokens before the chunk's first key
         const int64_t row = unseen > 0 ? unseen * group : 0;
         load_keys(b.k_cache, p.head_dim, t, c.row + head_row, c.len);
-        fma_block<P>(t.rows - row, chunk_keys, t.q + row * t.units, t.units, t.keys, chunk_keys, t.units,
-                     t.scores + row * step_stride + c.at, step_stride, true);
+        t.multiply->block(t.rows - row, chunk_keys, t.q + row * t.units, t.units, t.keys, chunk_keys, t.units,
+                          t.scores + row * step_stride + c.at, step_stride, true);
     }
     for (int64_t r = 0; r < t.rows; ++r)
         if (const int64_t token = r / group; from(token) < to(token))
@@ -259,9 +271,9 @@ inline void attend_tile(const AttentionBlock& b, const AttentionTile<P>& t, cons
             const int64_t row = token * group, rows = (end - token) * group;
             token = end;
             if (r.lo >= r.hi) continue;
-            fma_block<P>(rows, t.v_cols, t.weights(row) + (c.at + r.lo) / P::size, step_stride,
-                         t.values + r.lo / P::size * t.v_cols, t.v_cols, r.units(), t.o + row * t.v_cols,
-                         t.v_cols, false);
+            t.multiply->block(rows, t.v_cols, t.weights(row) + (c.at + r.lo) / P::size, step_stride,
+                              t.values + r.lo / P::size * t.v_cols, t.v_cols, r.units(), t.o + row * t.v_cols,
+                              t.v_cols, false);
         }
     }
 }
@@ -275,7 +287,7 @@ inline void attend_split(const AttentionBlock& b, const AttentionTile<P>& t, int
     for (int64_t start = begin; start < stop; start += step_keys) {
         const AttentionStep step(b, start, stop - start < step_keys ? stop : start + step_keys);
         if (step.count == 0) continue;
-        if (b.n_tokens == 1 && t.rows <= b.kv_heads * direct_rows)
+        if (P::depth == 1 && b.n_tokens == 1 && t.rows <= b.kv_heads * direct_rows)
             attend_token(b, t, step);
         else
             for (int64_t h = 0; h < b.kv_heads; ++h)
@@ -329,11 +341,14 @@ template <class P>
 inline void attend(const AttentionBlock& b) {
     const AttentionParams& p = *b.params;
     const int64_t group = p.n_heads / p.n_kv_heads;
-    const AttentionTile<P> t(p, b.kv_heads * b.n_tokens * group, reinterpret_cast<float*>(b.scratch));
-    for (int64_t r = 0; r < t.rows; r += group) {
+    typename P::Multiplier multiplier;
+    const AttentionTile<P> t(p, b.kv_heads * b.n_tokens * group, reinterpret_cast<float*>(b.scratch),
+                             multiplier);
+    for (int64_t r = 0; r < t.rows; ++r) {
         const BlockRow row(b, r);
-        P::narrow(b.q + row.token * b.q_stride + row.head * p.head_dim, group * p.head_dim, p.scale * log2_e,
-                  t.q + r * t.units);
+        typename P::Number* const q = t.q + r * t.units;
+        P::narrow(b.q + row.token * b.q_stride + row.head * p.head_dim, p.head_dim, p.scale * log2_e, q);
+        for (int64_t i = p.head_dim / P::size; i < t.units; ++i) q[i] = {};
     }
     clear_state(t, t.total_m, t.total_l, t.total_o);
     for (int64_t split = b.split_begin; split < b.split_end; ++split) {
@@ -355,7 +370,8 @@ inline void attention_block(const AttentionBlock& b) { attend<Reals>(b); }
 inline void attention_merge_block(const AttentionBlock& b) {
     const AttentionParams& p = *b.params;
     const int64_t group = p.n_heads / p.n_kv_heads;
-    const AttentionTile<Reals> t(p, group, reinterpret_cast<float*>(b.scratch));
+    Reals::Multiplier multiplier;
+    const AttentionTile<Reals> t(p, group, reinterpret_cast<float*>(b.scratch), multiplier);
     for (int64_t i = 0; i < b.n_tokens; ++i) {
         for (int64_t g = 0; g < group; ++g) {
             const int64_t head = b.kv_head * group + g;

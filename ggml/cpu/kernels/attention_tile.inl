@@ -1,5 +1,6 @@
 // What attention works on: tiles of query rows, steps of the context, and keys and values as it multiplies
-// them. P says in which numbers: Reals, or several narrower ones in 32 bits (kernels/tile.inl).
+// them. P says in which numbers: Reals, or several narrower ones in 32 bits (kernels/tile.inl), and what
+// multiplies them. With P::depth > 1 that takes so many numbers at a time, and zeros fill what is missing.
 
 constexpr int64_t chunk_keys = 32;  // keys read at once: at most this many, within one page
 constexpr int64_t step_keys = 128;  // keys whose softmax is taken at once: so many positions of a split
@@ -14,13 +15,17 @@ template <class P>
 struct AttentionTile {
     using Number = typename P::Number;
     int64_t rows, units, v_cols;  // units: numbers of P in a head
+    typename P::Multiplier* multiply;
     Number *keys, *values, *q;
     float *decoded, *scores, *o, *total_o;
     float *m, *l, *total_m, *total_l;
 
+    static int64_t units_of(const AttentionParams& p) {
+        return (p.head_dim + P::size * P::depth - 1) / (P::size * P::depth) * P::depth;
+    }
     static int64_t floats(const AttentionParams& p, int64_t rows) {
-        const int64_t v_cols = padded(p.v_head_dim), d = padded(p.head_dim);
-        return chunk_keys * (d + v_cols) + decoded_floats(p) + padded(rows * p.head_dim) +
+        const int64_t v_cols = padded(p.v_head_dim), d = padded(units_of(p));
+        return chunk_keys * (d + v_cols) + decoded_floats(p) + padded(rows * d) +
                rows * (step_stride + 2 * v_cols) + 4 * padded(rows);
     }
     static int64_t decoded_floats(
@@ -28,7 +33,8 @@ struct AttentionTile {
         const int64_t keys = chunk_keys * padded(p.head_dim), values = P::size * padded(p.v_head_dim);
         return keys > values ? keys : values;
     }
-    AttentionTile(const AttentionParams& p, int64_t n, float* f) : rows(n), units(p.head_dim / P::size) {
+    AttentionTile(const AttentionParams& p, int64_t n, float* f, typename P::Multiplier& unit)
+        : rows(n), units(units_of(p)), multiply(&unit) {
         static_assert(sizeof(Number) == sizeof(float));
         v_cols = padded(p.v_head_dim);
         const auto take = [&f](int64_t count) {
@@ -37,10 +43,10 @@ struct AttentionTile {
             return start;
         };
         const auto numbers = [&](int64_t count) { return reinterpret_cast<Number*>(take(count)); };
-        keys = numbers(chunk_keys * padded(p.head_dim));
+        keys = numbers(chunk_keys * padded(units));
         decoded = take(decoded_floats(p));
         values = numbers(chunk_keys * v_cols);
-        q = numbers(padded(n * p.head_dim));
+        q = numbers(padded(n * units));
         scores = take(n * step_stride);
         o = take(n * v_cols);
         total_o = take(n * v_cols);
@@ -111,8 +117,9 @@ template <class P>
 struct ChunkRange {
     int64_t lo, hi;
     ChunkRange(const AttentionStep::Chunk& c, int64_t from, int64_t to)
-        : lo(from > c.at ? (from - c.at) / P::size * P::size : 0),
-          hi(to - c.at < c.len ? to - c.at : c.len) {}
+        : lo(from > c.at ? (from - c.at) / P::size * P::size : 0), hi(to - c.at < c.len ? to - c.at : c.len) {
+        if (P::depth > 1 && lo < hi) lo = 0, hi = c.len;
+    }
     int64_t units() const { return (hi - lo + P::size - 1) / P::size; }
     bool operator==(const ChunkRange&) const = default;
 };
@@ -123,6 +130,8 @@ template <class P>
 inline void decode_values(const AttentionBlock& b, const AttentionTile<P>& t, int64_t cache_row, int64_t n) {
     const int64_t dim = b.params->v_head_dim, stride = b.v_cache.stride;
     const auto* rows = b.v_cache.row<std::byte>(cache_row);
+    if (const int64_t known = (n + P::size - 1) / P::size; P::depth > 1 && known < P::depth)
+        std::memset(t.values + known * t.v_cols, 0, static_cast<size_t>((P::depth - known) * t.v_cols) * 4);
     const auto direct = [&]<class Row>() {
         for (int64_t j = 0; j < n; j += P::size)
             for (int64_t i = 0; i < dim; i += lanes) {
@@ -151,6 +160,8 @@ inline void decode_values(const AttentionBlock& b, const AttentionTile<P>& t, in
 template <class P>
 inline void load_keys(const Tensor& cache, int64_t head_dim, const AttentionTile<P>& t, int64_t cache_row,
                       int64_t n) {
+    if (const int64_t known = head_dim / P::size; P::depth > 1 && known < t.units)
+        std::memset(t.keys + known * chunk_keys, 0, static_cast<size_t>((t.units - known) * chunk_keys) * 4);
     if (cache.layout == Layout::key_tiles) {
         visit_row(cache.type, [&]<class Row>() {
             for (int64_t j = 0; j < n; j += lanes)
@@ -169,6 +180,6 @@ inline void load_keys(const Tensor& cache, int64_t head_dim, const AttentionTile
     }
     for (int64_t j = 0; j < n; j += lanes) {  // 32 bits are moved, whatever they hold
         const RowSet rows(reinterpret_cast<const std::byte*>(t.decoded + j * ld), ld * 4, n - j);
-        fill_rows<F32Rows>(rows, 0, t.units, reinterpret_cast<float*>(t.keys) + j, chunk_keys);
+        fill_rows<F32Rows>(rows, 0, head_dim / P::size, reinterpret_cast<float*>(t.keys) + j, chunk_keys);
     }
 }

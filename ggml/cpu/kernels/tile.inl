@@ -4,9 +4,11 @@
 // What x and w consist of and how they meet: here numbers of 32 bits. Others are several narrower numbers in
 // 32 bits, `size` of them, which are multiplied one by one and all added to the same sum.
 struct Reals {
+    struct Multiplier;  // with block(), which is fma_block() or gives the same
     using Number = float;
     using Vector = F;
     static constexpr int size = 1;
+    static constexpr int64_t depth = 1;
     static F read(const float* p) { return load(p); }
     static F broadcast(const float* x) { return set1(*x); }
     static F multiply_add(F x, F w, F sum) { return fma(x, w, sum); }
@@ -87,3 +89,12 @@ inline void fma_block(int64_t m, int64_t cols, const typename P::Number* x, int6
             fma_columns<P, 2>(m, x, ldx, w + at, ldw, k, c + at, ldc, from_zero);
     for (; at < cols; at += lanes) fma_columns<P, 1>(m, x, ldx, w + at, ldw, k, c + at, ldc, from_zero);
 }
+
+template <class P>
+struct FmaMultiplier {
+    template <class... Args>
+    void block(Args... args) const {
+        fma_block<P>(args...);
+    }
+};
+struct Reals::Multiplier : FmaMultiplier<Reals> {};

@@ -1,9 +1,11 @@
 // Attention in pairs of bf16 numbers, whose products AVX512-BF16 adds two at a time: twice the rate of f32.
 // Both products of a pair are exact; each is added to the sum with one rounding, the second number's first.
 struct Pairs {
+    struct Multiplier;
     using Number = int32_t;  // the first of two numbers in the lower half
     using Vector = I;
     static constexpr int size = 2;
+    static constexpr int64_t depth = 1;
     static I read(const int32_t* p) { return load_i(p); }
     static void write(int32_t* p, I x) { store_i(p, x); }
     static I broadcast(const int32_t* x) {  // which may have been written as numbers of 16 bits

@@ -1,0 +1,81 @@
+// Attention on tiles: the pairs of bf16 of AVX512-BF16, 16 rows by 16 pairs by 16 columns at a time.
+// One token's heads are multiplied so as well: vectors would add in another order.
+
+// Up to 32 rows times 32 columns: sums in registers 0 to 3, rows in 4 and 5, columns in 6 and 7.
+class TileMultiplier {
+  public:
+    static constexpr int64_t rows = 16, depth = 16;  // of a register: rows, numbers of 32 bits in a row
+
+    // fma_block() of pairs; whole registers of columns, k rounded up to their depth: there x or w is zero.
+    void block(int64_t m, int64_t cols, const int32_t* x, int64_t ldx, const int32_t* w, int64_t ldw,
+               int64_t k, float* c, int64_t ldc, bool from_zero) {
+        for (int64_t r = 0; r < m; r += 2 * rows) {
+            const int64_t left = m - r, first = left < rows ? left : rows,
+                          second = left - first < rows ? left - first : rows;
+            configure(static_cast<int>(first), static_cast<int>(second));
+            for (int64_t n = 0; n < cols; n += 2 * lanes) {
+                const Operands o{x + r * ldx, w + n, c + r * ldc + n, ldx, ldw, k, ldc, from_zero};
+                const bool pair = n + lanes < cols;
+                if (second > 0)
+                    pair ? multiply<2, 2>(o) : multiply<2, 1>(o);
+                else
+                    pair ? multiply<1, 2>(o) : multiply<1, 1>(o);
+            }
+        }
+    }
+
+  private:
+    struct Operands {
+        const int32_t *x, *w;
+        float* c;
+        int64_t ldx, ldw, k, ldc;
+        bool from_zero;
+    };
+
+    void configure(int first, int second) {
+        registers_.configure(first + static_cast<int>(rows + 1) * second, [&](TileConfig& config) {
+            const int count[2] = {first, second};
+            for (int half = 0; half < 2; ++half) {
+                if (count[half] == 0) continue;
+                for (int v = 0; v < 2; ++v) config.shape(2 * half + v, count[half], lanes * 4);
+                config.shape(4 + half, count[half], static_cast<int>(depth) * 4);
+            }
+            for (const int w : {6, 7}) config.shape(w, static_cast<int>(depth), lanes * 4);
+        });
+    }
+
+    // Calls fn.operator()<sum, half, v>() for the sums in use.
+    template <int A, int V, class Fn>
+    static void each_sum(Fn fn) {
+        fn.template operator()<0, 0, 0>();
+        if constexpr (V == 2) fn.template operator()<1, 0, 1>();
+        if constexpr (A == 2) fn.template operator()<2, 1, 0>();
+        if constexpr (A == 2 && V == 2) fn.template operator()<3, 1, 1>();
+    }
+
+    template <int A, int V>
+    static void multiply(const Operands& o) {
+        const auto place = [&](int half, int v) { return o.c + half * rows * o.ldc + v * lanes; };
+        each_sum<A, V>([&]<int sum, int half, int v>() {
+            if (o.from_zero)
+                tile_zero<sum>();
+            else
+                tile_load<sum>(place(half, v), o.ldc * 4);
+        });
+        for (int64_t i = 0; i < o.k; i += depth) {
+            tile_load<4>(o.x + i, o.ldx * 4);
+            if constexpr (A == 2) tile_load<5>(o.x + rows * o.ldx + i, o.ldx * 4);
+            tile_load<6>(o.w + i * o.ldw, o.ldw * 4);
+            if constexpr (V == 2) tile_load<7>(o.w + i * o.ldw + lanes, o.ldw * 4);
+            each_sum<A, V>([]<int sum, int half, int v>() { tile_dot_bf16<sum, 4 + half, 6 + v>(); });
+        }
+        each_sum<A, V>([&]<int sum, int half, int v>() { tile_store<sum>(place(half, v), o.ldc * 4); });
+    }
+
+    TileRegisters registers_;
+};
+
+struct TilePairs : Pairs {
+    using Multiplier = TileMultiplier;
+    static constexpr int64_t depth = TileMultiplier::depth;
+};
