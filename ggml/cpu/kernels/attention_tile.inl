@@ -28,8 +28,8 @@ struct AttentionTile {
         return chunk_keys * (d + v_cols) + decoded_floats(p) + padded(rows * d) +
                rows * (step_stride + 2 * v_cols) + 4 * padded(rows);
     }
-    static int64_t decoded_floats(
-        const AttentionParams& p) {  // a chunk of keys or, one by one, numbers of values
+    // A chunk of keys or, one by one, numbers of values.
+    static int64_t decoded_floats(const AttentionParams& p) {
         const int64_t keys = chunk_keys * padded(p.head_dim), values = P::size * padded(p.v_head_dim);
         return keys > values ? keys : values;
     }
