@@ -121,6 +121,7 @@ struct KernelTable {
     // Rotates n_heads heads by one row of a rope table (null: none), then the Hadamard transform if any.
     void (*rope)(const RopeStoreParams&, int32_t n_heads, const float* table, const float* x, float* out);
 
+    bool bf16_attention;  // products of numbers rounded to bf16, unless a cache is f32
     size_t (*attention_scratch_bytes)(const AttentionParams&);
     int64_t (*attention_tile_tokens)(const AttentionParams&);
     void (*attention)(const AttentionBlock&);

@@ -239,6 +239,11 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
            (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
+inline void keep_row(Tensor& t, int64_t r) {
+    t.data += r * t.stride;
+    t.rows = 1;
+}
+
 // Cuts every per-token operand of a bound instruction down to row r.
 inline BoundInstr only_row(const BoundInstr& b, const std::vector<Tensor>& whole_out, int64_t r,
                            int64_t rows) {
@@ -246,8 +251,7 @@ inline BoundInstr only_row(const BoundInstr& b, const std::vector<Tensor>& whole
     for (size_t i = 0; i < one.in.size(); ++i) {
         Tensor& t = one.in[i];
         if (!t || t.rows != rows || b.in_dims[i] != RowDim::tokens) continue;
-        t.data += r * t.stride;
-        t.rows = 1;
+        keep_row(t, r);
     }
     for (size_t i = 0; i < one.out.size(); ++i) {
         one.out[i].data += r * whole_out[i].stride;
@@ -284,14 +288,10 @@ inline bool tokens_are_independent(const OpCase& c, Backend& backend, uint32_t s
         const auto* rows = whole.in[seq_rows].row<int32_t>(s);
         for (int32_t t = rows[0]; t < rows[0] + rows[1]; ++t) {
             BoundInstr one = whole;
-            const auto only = [](Tensor& x, int64_t row) {
-                x.data += row * x.stride;
-                x.rows = 1;
-            };
-            for (const int i : {q, positions}) only(one.in[i], t);
-            only(one.in[page_table], s);
-            only(one.out[0], t);
-            only(one.in[seq_rows], 0);
+            for (const int i : {q, positions}) keep_row(one.in[i], t);
+            keep_row(one.in[page_table], s);
+            keep_row(one.out[0], t);
+            keep_row(one.in[seq_rows], 0);
             one.in[seq_rows].data = reinterpret_cast<std::byte*>(one_row);
             if (!backend.run({&one, 1}, nullptr).ok()) return false;
         }

@@ -1,8 +1,6 @@
 // Attention of a tile of query rows over pages: online softmax within a split, splits joined in order.
 // A row's operations depend only on its position and the window: masks, tiles and threads never change them.
 
-constexpr float log2_e = 1.44269504f;
-
 // What multiplies whole chunks finds weights of zero outside [begin, end) of a row.
 template <class P>
 inline void weigh_nothing(float* s, int64_t begin, int64_t end) {
@@ -13,10 +11,11 @@ inline void weigh_nothing(float* s, int64_t begin, int64_t end) {
 }
 
 // One row's softmax over its scores of a step, which become weights; keys outside [from, to) do not count.
+// `gaps`: some of them may have no page, and then perhaps all of those that count.
 // Scores, and so m, count in powers of two: queries are multiplied by log2(e) as well as by the scale.
 template <class P>
-inline void softmax_step(const AttentionParams& p, float* s, int64_t from, int64_t to, float& m, float& l,
-                         float* o, int64_t v_cols) {
+inline void softmax_step(const AttentionParams& p, bool gaps, float* s, int64_t from, int64_t to, float& m,
+                         float& l, float* o, int64_t v_cols) {
     const int64_t begin = from / lanes * lanes, end = (to + lanes - 1) / lanes * lanes;
     if (p.softcap > 0) {
         const F cap = set1(p.softcap * log2_e);
@@ -27,11 +26,7 @@ inline void softmax_step(const AttentionParams& p, float* s, int64_t from, int64
     F largest = set1(m);
     for (int64_t j = begin; j < end; j += lanes) largest = max(largest, load(s + j));
     const float new_m = max_of(largest);
-    if (new_m == -infinity) {  // none of the keys has a page        for (int64_t j = begin; j < end; j +=
-                               // lanes) P::store_weights(s, j, zero());
-        weigh_nothing<P>(s, begin, end);
-        return;
-    }
+    if (new_m == -infinity && gaps) return;  // no key has a page: there are no values to weigh
     F total = zero();
     for (int64_t j = begin; j < end; j += lanes) {
         const F e = exp2(load(s + j) - set1(new_m));
@@ -224,8 +219,8 @@ inline void attend_token(const AttentionBlock& b, const AttentionTile<P>& t, con
             });
     }
     for (int64_t r = 0; r < t.rows; ++r)
-        softmax_step<P>(p, t.scores + r * step_stride, from, to, t.m[r], t.l[r], t.o + r * t.v_cols,
-                        t.v_cols);
+        softmax_step<P>(p, step.gaps, t.scores + r * step_stride, from, to, t.m[r], t.l[r],
+                        t.o + r * t.v_cols, t.v_cols);
     for (int64_t i = 0; i < step.count; ++i) {
         const AttentionStep::Chunk& c = step.chunks[i];
         if (c.row < 0) continue;
@@ -257,7 +252,7 @@ inline void attend_tile(const AttentionBlock& b, const AttentionTile<P>& t, cons
     }
     for (int64_t r = 0; r < t.rows; ++r)
         if (const int64_t token = r / group; from(token) < to(token))
-            softmax_step<P>(p, t.scores + r * step_stride, from(token), to(token), t.m[r], t.l[r],
+            softmax_step<P>(p, step.gaps, t.scores + r * step_stride, from(token), to(token), t.m[r], t.l[r],
                             t.o + r * t.v_cols, t.v_cols);
     for (int64_t i = 0; i < step.count; ++i) {
         const AttentionStep::Chunk& c = step.chunks[i];

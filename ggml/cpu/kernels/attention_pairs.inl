@@ -20,6 +20,7 @@ inline size_t paired_scratch(const AttentionParams& p) {
 // `t` with attention in the numbers of P.
 template <class P>
 constexpr KernelTable with_paired_attention(KernelTable t) {
+    t.bf16_attention = true;
     t.attention_scratch_bytes = paired_scratch<P>;
     t.attention = paired_attention<P>;
     return t;

@@ -81,6 +81,7 @@ struct AttentionStep {
         int64_t len;
     };
     int64_t start = 0, len = 0, count = 0;
+    bool gaps = false;  // some chunk has no page
     Chunk chunks[step_keys];
 
     AttentionStep(const AttentionBlock& b, int64_t first, int64_t stop) : start(first) {
@@ -96,6 +97,7 @@ struct AttentionStep {
             if (position + n <= lowest) continue;
             const int64_t id = page < b.n_pages ? b.pages[page] : -1;
             const bool known = id >= 0 && id < cache_pages;
+            gaps |= !known;
             chunks[count++] = {known ? (id * p.n_kv_heads + b.kv_head) * p.page_size + offset : -1,
                                position - start, n};
         }

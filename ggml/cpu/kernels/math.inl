@@ -1,11 +1,13 @@
 // Elementary functions on vectors. NaN in, NaN out.
 // Polynomials: own fits at Chebyshev nodes; coefficients from the highest power down.
 
+constexpr float log2_e = 1.44269504f;
+
 // e^x to about 1 ulp: x = n ln 2 + r with |r| <= ln 2 / 2, e^r = 1 + r + r^2 P(r), error of P below 1.1e-8.
 inline F exp(F x) {
     // Beyond these the result is 0 or infinity. Operand order lets a NaN through.
     x = max(set1(-104.0f), min(set1(89.0f), x));
-    const F n = round(x * set1(1.44269504f));
+    const F n = round(x * set1(log2_e));
     const F r = fma(n, set1(-1.42860677e-6f), fma(n, set1(-0.693145752f), x));
     F p = set1(0.00139261817f);
     p = fma(p, r, set1(0.00836317800f));
