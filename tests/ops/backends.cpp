@@ -45,7 +45,8 @@ std::vector<TestBackend> test_backends() {
     std::vector<TestBackend> list{{"reference", std::make_shared<ReferenceBackend>()}};
     for (const cpu::KernelTable* table : test_tables())
         if (auto backend = cpu_backend(*table, 3, true))
-            list.push_back({cat("cpu ", table->name, ", 3 threads"), std::move(backend)});
+            list.push_back(
+                {cat("cpu ", table->name, ", 3 threads"), std::move(backend), table->bf16_attention});
     return list;
 }
 

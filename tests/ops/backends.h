@@ -15,6 +15,7 @@ namespace nibble {
 struct TestBackend {
     std::string name;
     std::shared_ptr<Backend> backend;
+    bool bf16_attention = false;  // see KernelTable
 };
 
 #if defined(__x86_64__)
