@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ggml/base/mapped_file.h"
@@ -13,6 +14,19 @@
 
 namespace nibble {
 namespace {
+
+// Which version of a file there is; nothing without a file. Sessions are replaced whole, so that another
+// version has another inode or another time.
+struct FileVersion {
+    ino_t inode = 0;
+    int64_t seconds = 0, nanoseconds = 0;
+    bool operator==(const FileVersion&) const = default;
+};
+std::optional<FileVersion> version_of(const std::string& path) {
+    struct stat s {};
+    if (::stat(path.c_str(), &s) != 0) return {};
+    return FileVersion{s.st_ino, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+}
 
 struct ChatCommand {
     ModelOption model;
@@ -25,6 +39,7 @@ struct ChatCommand {
 
     Result<int> operator()() const;
     Result<Chat> open(Engine& engine, const SamplerParams& params) const;
+    Result<void> keep(Chat& chat, const std::optional<FileVersion>& begun_from) const;
     ReplView make_view() const;
 };
 
@@ -51,6 +66,20 @@ Result<Chat> ChatCommand::open(Engine& engine, const SamplerParams& params) cons
     }
     if (!system.empty()) chat.conversation.system = system;
     return chat;
+}
+
+// A file that another chat has written since this one began is not replaced: there would be no way back to
+// that conversation.
+Result<void> ChatCommand::keep(Chat& chat, const std::optional<FileVersion>& begun_from) const {
+    const std::optional<FileVersion> there = version_of(session);
+    if (chat.conversation.empty() && !there) return {};
+    std::string name = session;
+    if (there != begun_from) {
+        for (int i = 2; version_of(name); ++i) name = cat(session, ".", i);
+        std::fprintf(stderr, "nibble: another chat has written %s; this one is kept in %s\n", session.c_str(),
+                     name.c_str());
+    }
+    return save_session(chat, name);
 }
 
 // Answers the last message, streaming. Errors are shown: the chat goes on.
@@ -104,6 +133,7 @@ Result<int> ChatCommand::operator()() const {
     const auto path = NIBBLE_TRY(model.path());
     Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
     print_notes(engine, options, list);
+    const std::optional<FileVersion> begun_from = version_of(session);
     Chat chat = NIBBLE_TRY(open(engine, params));
 
     const TerminalGuard terminal;
@@ -114,9 +144,7 @@ Result<int> ChatCommand::operator()() const {
         view.line(cat(path.filename().string(), ", context ", engine.ctx(), " tokens, seed ", *params.seed,
                       ". /help lists the commands."));
     converse(repl);
-    std::error_code unknown;
-    const bool worth_keeping = !chat.conversation.empty() || std::filesystem::exists(session, unknown);
-    if (!session.empty() && worth_keeping) NIBBLE_TRY(save_session(chat, session));
+    if (!session.empty()) NIBBLE_TRY(keep(chat, begun_from));
     return repl.failed && !terminal.is_terminal() ? exit_failure : exit_ok;  // a script wants to know
 }
 

@@ -1,5 +1,6 @@
 // nibble chat told to end by others: SIGTERM, a closed terminal, a job that is stopped. What was said is
 // kept.
+#include "ggml/base/mapped_file.h"
 #include "tests/cli/common.h"
 #include "tests/cli/pty.h"
 
@@ -17,9 +18,10 @@ struct Home : Scratch {
         return args;
     }
     // How many messages the session holds, as the program tells when it goes on from it.
-    std::string kept() const {
-        const ProcessResult r = run_process(chat({"--no-history"}), "/exit\n");
-        const std::string before = cat(session, ": ");
+    std::string kept() const { return kept(session); }
+    static std::string kept(const std::string& file) {
+        const ProcessResult r = nibble_cli({"chat", "--session", file, "--no-history"}, "/exit\n");
+        const std::string before = cat(file, ": ");
         const size_t at = r.err.find(before), end = r.err.find(',', std::min(at, r.err.size()));
         return at == std::string::npos ? r.err : r.err.substr(at + before.size(), end - at - before.size());
     }
@@ -76,6 +78,31 @@ TEST_CASE("chat: SIGTERM in an answer keeps what came of it, on a terminal and f
             " ]; do n=$((n + 1)); sleep 0.1; done; kill -TERM $p; wait $p; echo \" $?\""));
     CHECK(r.out.find(" 143") != std::string::npos);
     CHECK(home.kept() == "2 messages");
+}
+
+TEST_CASE("chat: two at a time keep the lines and the conversations of both") {
+    const Home home;
+    const auto args = home.chat({"-n", "4"});
+    Pty first(args), second(args);
+    say_hello(first);
+    say_hello(second);
+    second.type("Hello again" + enter);
+    REQUIRE(second.wait_for("[4 tokens"));
+    REQUIRE(second.wait_for(prompt));
+    second.type("/exit" + enter);
+    CHECK(second.wait_end() == 0);
+    first.type("/sys" + enter);
+    REQUIRE(first.wait_for(prompt));
+    first.type("/exit" + enter);
+    CHECK(first.wait_for(cat("this one is kept in ", home.session, ".2")));
+    CHECK(first.wait_end() == 0);
+    CHECK(home.kept() == "4 messages");
+    CHECK(Home::kept(home.session + ".2") == "2 messages");
+    const std::string history = *read_text_file(home.dir / "nibble/history");
+    for (const std::string line : {"Hello\n", "again", "/sys"}) {
+        CAPTURE(line);
+        CHECK(history.find(line) != std::string::npos);
+    }
 }
 
 TEST_CASE(

@@ -18,6 +18,7 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -33,6 +34,43 @@ constexpr std::string_view line_feed_shown = "\xE2\x90\xA4";  // U+2424
 constexpr std::string_view tab_shown = "\xE2\x90\x89";        // U+2409
 constexpr wchar_t line_feed_char = 0x2424, tab_char = 0x2409;
 constexpr int history_size = 2000, prompt_width = 4;
+
+struct HistoryEnd {
+    void operator()(History* h) const { ::history_end(h); }
+};
+using HistoryPtr = std::unique_ptr<History, HistoryEnd>;
+
+// What `file` holds.
+HistoryPtr load_history(const fs::path& file) {
+    HistoryPtr h(::history_init());
+    if (!h) return h;
+    HistEvent event;
+    ::history(h.get(), &event, H_SETSIZE, history_size);
+    ::history(h.get(), &event, H_SETUNIQUE, 1);
+    if (!file.empty()) ::history(h.get(), &event, H_LOAD, file.c_str());
+    return h;
+}
+
+void add_line(History& h, const std::string& line) {
+    HistEvent event;
+    ::history(&h, &event, H_ENTER, line.c_str());
+}
+
+// Adds lines to what the file holds by now: other chats may have ended meanwhile, or be ending.
+void append_history(const fs::path& file, const std::vector<std::string>& lines) {
+    std::error_code ec;
+    fs::create_directories(file.parent_path(), ec);
+    const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return;
+    ::fchmod(fd, 0600);
+    ::flock(fd, LOCK_EX);
+    if (const HistoryPtr all = load_history(file)) {
+        for (const std::string& line : lines) add_line(*all, line);
+        HistEvent event;
+        ::history(all.get(), &event, H_SAVE, file.c_str());
+    }
+    ::close(fd);
+}
 
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
     std::string out;
@@ -79,8 +117,9 @@ void use_utf8() {
 struct ReplInput::State {
     const TerminalGuard* terminal = nullptr;
     EditLine* el = nullptr;
-    History* history = nullptr;
+    HistoryPtr history;
     fs::path history_file;
+    std::vector<std::string> entered;  // not yet in the file
     Completer completer;
     std::optional<QuietKeys> quiet;
     std::deque<wchar_t> queue;  // read and not yet asked for
@@ -286,17 +325,13 @@ ReplInput::ReplInput(const TerminalGuard& terminal, fs::path history, Completer 
     if (!terminal.is_terminal()) return;
     use_utf8();
     s.el = ::el_init("nibble", stdin, stdout, stderr);
-    s.history = ::history_init();
-    if (!s.el || !s.history) return;
-    HistEvent event;
-    ::history(s.history, &event, H_SETSIZE, history_size);
-    ::history(s.history, &event, H_SETUNIQUE, 1);
     s.history_file = std::move(history);
-    if (!s.history_file.empty()) ::history(s.history, &event, H_LOAD, s.history_file.c_str());
+    s.history = load_history(s.history_file);
+    if (!s.el || !s.history) return;
     ::el_set(s.el, EL_CLIENTDATA, &s);
     ::el_set(s.el, EL_EDITOR, "emacs");
     ::el_set(s.el, EL_PROMPT, &State::prompt);
-    ::el_set(s.el, EL_HIST, ::history, s.history);
+    ::el_set(s.el, EL_HIST, ::history, s.history.get());
     ::el_set(s.el, EL_GETCFN, &State::get_char);
     ::el_set(s.el, EL_ADDFN, "nibble-complete", "complete", &State::complete);
     ::el_set(s.el, EL_ADDFN, "nibble-editor", "edit the line in $EDITOR", &State::open_editor);
@@ -310,18 +345,7 @@ ReplInput::ReplInput(const TerminalGuard& terminal, fs::path history, Completer 
 
 ReplInput::~ReplInput() {
     State& s = *state_;
-    HistEvent event;
-    if (s.history && !s.history_file.empty()) {
-        std::error_code ec;
-        fs::create_directories(s.history_file.parent_path(), ec);
-        const int fd = ::open(s.history_file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        if (fd >= 0) {
-            ::fchmod(fd, 0600);
-            ::close(fd);
-            ::history(s.history, &event, H_SAVE, s.history_file.c_str());
-        }
-    }
-    if (s.history) ::history_end(s.history);
+    if (!s.entered.empty() && !s.history_file.empty()) append_history(s.history_file, s.entered);
     if (s.el) ::el_end(s.el);
 }
 
@@ -351,8 +375,10 @@ std::optional<std::string> ReplInput::line(bool more, Input::Kind& why) {
         return {};
     }
     if (text.ends_with('\n')) text.pop_back();
-    HistEvent event;
-    if (text.find_first_not_of(' ') != std::string::npos) ::history(s.history, &event, H_ENTER, text.c_str());
+    if (text.find_first_not_of(' ') != std::string::npos) {
+        add_line(*s.history, text);
+        s.entered.push_back(text);
+    }
     return replaced(replaced(text, line_feed_shown, "\n"), tab_shown, "\t");
 }
 
