@@ -44,10 +44,11 @@ class CpuBackend final : public Backend {
 
   private:
     CpuBackend(const cpu::KernelTable* kernels, std::unique_ptr<ThreadPool> pool, bool pack)
-        : kernels_(kernels), pool_(std::move(pool)), pack_(pack) {}
-    cpu::Exec exec() const { return {kernels_, pool_.get()}; }
+        : kernels_(kernels), lookahead_(cpu::lookahead(*kernels)), pool_(std::move(pool)), pack_(pack) {}
+    cpu::Exec exec() const { return {kernels_, pool_.get(), lookahead_}; }
 
     const cpu::KernelTable* kernels_;
+    cpu::Lookahead lookahead_;
     std::unique_ptr<ThreadPool> pool_;
     bool pack_;
 };

@@ -15,6 +15,7 @@ inline constexpr int32_t largest_head = 1024;
 struct Exec {
     const KernelTable* kernels;
     ThreadPool* pool;
+    Lookahead lookahead;
 
     // Calls fn(first, last, worker) over [0, n) in pieces; in one piece when all of it is less than about
     // `worth` operations, for then waking a thread costs more than it saves.

@@ -93,6 +93,7 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
         b.w = w.row<std::byte>(n0);
         b.w_stride = w.stride;
         b.packed = w.layout == Layout::packed;
+        b.lookahead = exec.lookahead;
         b.n = std::min(cut.columns, w.rows - n0);
         b.k = x.cols;
         b.m = std::min(cut.rows, x.rows - r0);

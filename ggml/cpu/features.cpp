@@ -50,6 +50,14 @@ bool tiles_permitted() {
 #endif
 }
 
+// AMD64 Architecture Programmer's Manual volume 3, CPUID functions 0 and 1.
+bool amd_family(uint32_t wanted) {
+    const Regs zero = cpuid(0), one = cpuid(1);
+    const bool amd = zero.b == 0x68747541u && zero.d == 0x69746e65u && zero.c == 0x444d4163u;
+    const uint32_t base = one.a >> 8 & 0xf, extended = one.a >> 20 & 0xff;
+    return amd && (base == 0xf ? base + extended : base) == wanted;
+}
+
 std::string brand_string() {
     if (cpuid(0x80000000u).a < 0x80000004u) return {};
     std::array<char, 49> text{};
@@ -65,6 +73,7 @@ std::string brand_string() {
 Features detect() {
     Features f;
     f.brand = brand_string();
+    f.amd_zen5 = amd_family(0x1a);
     const Regs one = cpuid(1), seven = cpuid(7), seven1 = cpuid(7, 1);
     const bool osxsave = bit(one.c, 27);
     const uint64_t state = osxsave ? enabled_state() : 0;

@@ -33,6 +33,16 @@ struct Int8Rows {
 };
 inline constexpr int64_t int8_block = 32;
 
+// Kernels ask for weights that stream by so many bytes before their use, if so many rows of activations meet
+// them: a block of weights then takes so long that the processor does not look far enough ahead by itself.
+// With fewer rows it does, and asking costs.
+struct Lookahead {
+    static constexpr int never = 1 << 30;
+    int64_t bytes = 4096;
+    int code_rows = 3;      // integer codes
+    int real_rows = never;  // packed f32, f16, bf16
+};
+
 // out[m x n] = x[m x K] * W[n x K]^T (+ bias) (+ residual), some rows and columns of a matmul.
 // The order of each output's sum is k = 0, 1, 2, ... (floats; int8: exact within a block of 32, then block
 // after block), so it depends on nothing but the type.
@@ -41,7 +51,8 @@ struct MatmulBlock {
     const std::byte* w = nullptr;  // first weight row of the block; when packed, first of a group
     int64_t w_stride = 0;          // bytes per row
     bool packed = false;           // rows lie in groups, see ggml/cpu/packed.h
-    int64_t n = 0;                 // weight rows = output columns
+    Lookahead lookahead;
+    int64_t n = 0;  // weight rows = output columns
     int64_t k = 0;
     int64_t m = 0;             // activation rows
     const float* x = nullptr;  // used when the type has no int8 path
@@ -139,6 +150,9 @@ inline constexpr int64_t partial_header = 16;
 inline int64_t partial_floats(const AttentionParams& p) {
     return partial_header + (p.v_head_dim + 15) / 16 * 16;
 }
+
+// What was measured best for these kernels on this machine's processor, or on one like it.
+Lookahead lookahead(const KernelTable& kernels, const Features& machine = features());
 
 // All tables compiled into this binary, plainest first.
 std::span<const KernelTable* const> compiled_tables();

@@ -58,18 +58,15 @@ struct CodeStream {
     static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
     static constexpr int short_quads = quads_in_short(P::codes.largest(), 8 / halves);
     static constexpr int64_t blocks = P::span / 32;  // of a span
-    // Rows of activations that take so long over a block that the processor no longer looks ahead by itself:
-    // three with AVX-512 on Zen 4, where asking for one or two costs up to a quarter, one with AVX2 on Zen 3
-    // (and with AVX-VNNI, whose registers are as wide; not measured).
-    static constexpr int prefetched_rows = lanes == 8 ? 1 : 3;
-    static constexpr int64_t prefetch_bytes = 4096;
+    static constexpr bool streams = true;
 
     const std::byte* group;
+    Lookahead lookahead;
     I quads[8];
     F scales[halves], mins[halves];
     Table16 table;
 
-    explicit CodeStream(const std::byte* rows) : group(rows) {
+    CodeStream(const std::byte* rows, const Lookahead& l) : group(rows), lookahead(l) {
         if constexpr (P::codes.table) table = load_table(P::codes.levels.data(), weight_offset);
     }
 
@@ -87,9 +84,9 @@ struct CodeStream {
     const std::byte* codes_of(int64_t block) const {
         return span_of(block) + P::codes_at + block % blocks * P::block_bytes;
     }
-    // Asks for what is read prefetch_bytes after this block; behind a group's end that is the next group.
+    // Asks for what is read so many bytes after this block; behind a group's end that is the next group.
     [[gnu::always_inline]] void prefetch(int64_t block) const {
-        prefetch_lines<P::block_bytes>(codes_of(block) + prefetch_bytes);
+        prefetch_lines<P::block_bytes>(codes_of(block) + lookahead.bytes);
     }
     [[gnu::always_inline]] void begin(int64_t block) {
         const std::byte* span = span_of(block);
@@ -123,7 +120,7 @@ struct CodePanel {
     static constexpr int halves = n_halves;
     static constexpr bool has_min = mins, is_signed = signed_codes;
     static constexpr int zero = zero_code, short_quads = quads;
-    static constexpr int prefetched_rows = 0;  // it is in the cache
+    static constexpr bool streams = false;  // it is in the cache
     static constexpr int64_t vec = lanes * 4;
     static constexpr int64_t vector_bytes = vec * (8 + halves * (has_min ? 2 : 1));
     static constexpr int64_t block_bytes = V * vector_bytes;
@@ -144,6 +141,7 @@ struct CodePanel {
     void fill(Stream stream, int64_t first, int64_t n, int v) const {
         std::byte* p = panel + v * vector_bytes;
         for (int64_t b = 0; b < n; ++b, p += block_bytes) {
+            stream.prefetch(first + b);
             stream.begin(first + b);
 #pragma GCC unroll 8
             for (int j = 0; j < 8; ++j) store_i(p + j * vec, stream.codes(0, j));

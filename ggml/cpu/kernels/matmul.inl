@@ -65,9 +65,9 @@ inline void stream_packed(const MatmulBlock& b) {
             const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
             const float* x = b.x + r * b.x_stride;
             if (n > lanes)
-                packed_rows<Rows, stream_rows, 2>(m, w, lanes * b.w_stride, b.k, x, b.x_stride, c, pair);
+                packed_rows<Rows, stream_rows, 2>(b, m, w, x, c, pair);
             else
-                packed_rows<Rows, stream_rows, 1>(m, w, 0, b.k, x, b.x_stride, c, pair);
+                packed_rows<Rows, stream_rows, 1>(b, m, w, x, c, pair);
             finish(b, n0, n, r, m, c, pair);
         }
     }
@@ -118,7 +118,7 @@ inline void stream_codes(const MatmulBlock& b) {
     alignas(64) float c[stream_rows * lanes];
     for (int64_t n0 = 0; n0 < b.n; n0 += lanes) {
         const int64_t n = b.n - n0 < lanes ? b.n - n0 : lanes;
-        const CodeStream<Fmt> source(packed_group(b, n0, b.scratch));
+        const CodeStream<Fmt> source(packed_group(b, n0, b.scratch), b.lookahead);
         for (int64_t r = 0; r < b.m; r += stream_rows) {
             const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
             int8_rows(m, source, b.k / int8_block, b.xq, r, 0, b.k, c, lanes, true);
@@ -141,8 +141,8 @@ inline void panel_codes(const MatmulBlock& b) {
             const int64_t count = blocks - first < depth ? blocks - first : depth;
             for (int v = 0; v < int_tile_vecs; ++v) {
                 const int64_t at = v * lanes < n ? v * lanes : 0;  // a missing group repeats the first
-                panel.fill(Stream(packed_group(b, n0 + at, b.scratch + panel_bytes + tile_bytes)), first,
-                           count, v);
+                const std::byte* group = packed_group(b, n0 + at, b.scratch + panel_bytes + tile_bytes);
+                panel.fill(Stream(group, b.lookahead), first, count, v);
             }
             for (int64_t r = 0; r < b.m; r += stream_rows)
                 int8_rows(b.m - r < stream_rows ? b.m - r : stream_rows, panel, count, b.xq, r, first, b.k,

@@ -107,7 +107,8 @@ inline void int8_tile(Source source, int64_t n, const int8_t* q, const Int8Block
 #pragma GCC unroll 16
         for (int v = 0; v < V; ++v) acc[r][v] = from_zero ? zero() : load(c + r * ldc + v * lanes);
     for (int64_t b = 0; b < n; ++b, q += R * int8_block, blocks += R, halves += R) {
-        if constexpr (Source::prefetched_rows > 0 && R >= Source::prefetched_rows) source.prefetch(b);
+        if constexpr (Source::streams)
+            if (R >= source.lookahead.code_rows) source.prefetch(b);
         source.begin(b);
 #pragma GCC unroll 2
         for (int h = 0; h < H; ++h) {

@@ -145,11 +145,12 @@ inline void fill_decoded(const TypeInfo& type, const RowSet& rows, int64_t k0, i
     }
 }
 
-// The packed layout: units of 32 bits of every row of a group in turn. V groups, `group_bytes` apart, give
-// independent chains of sums where few activation rows leave the multiply-adds waiting for each other.
+// The packed layout: units of 32 bits of every row of a group in turn. V groups, one behind the other from w,
+// give independent chains of sums where few activation rows leave the multiply-adds waiting for each other.
 template <class Rows, int R, int V>
-inline void packed_tile(const std::byte* w, int64_t group_bytes, int64_t k, const float* x, int64_t ldx,
-                        float* c, int64_t ldc) {
+inline void packed_tile(const MatmulBlock& b, const std::byte* w, const float* x, float* c, int64_t ldc) {
+    const int64_t k = b.k, ldx = b.x_stride, group_bytes = lanes * b.w_stride, ahead = b.lookahead.bytes;
+    const bool asks = R >= b.lookahead.real_rows;
     F acc[R][V];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
@@ -159,7 +160,10 @@ inline void packed_tile(const std::byte* w, int64_t group_bytes, int64_t k, cons
     for (; at + Rows::parts <= k; at += Rows::parts, w += lanes * 4) {
         I unit[V];
 #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) unit[v] = load_i(w + v * group_bytes);
+        for (int v = 0; v < V; ++v) {
+            if (asks) prefetch_lines<lanes * 4>(w + v * group_bytes + ahead);
+            unit[v] = load_i(w + v * group_bytes);
+        }
 #pragma GCC unroll 2
         for (int p = 0; p < Rows::parts; ++p)
 #pragma GCC unroll 4
@@ -182,10 +186,10 @@ inline void packed_tile(const std::byte* w, int64_t group_bytes, int64_t k, cons
 
 // `rows` <= R activation rows.
 template <class Rows, int R, int V>
-inline void packed_rows(int64_t rows, const std::byte* w, int64_t group_bytes, int64_t k, const float* x,
-                        int64_t ldx, float* c, int64_t ldc) {
-    if (rows == R) return packed_tile<Rows, R, V>(w, group_bytes, k, x, ldx, c, ldc);
-    if constexpr (R > 1) packed_rows<Rows, R - 1, V>(rows, w, group_bytes, k, x, ldx, c, ldc);
+inline void packed_rows(const MatmulBlock& b, int64_t rows, const std::byte* w, const float* x, float* c,
+                        int64_t ldc) {
+    if (rows == R) return packed_tile<Rows, R, V>(b, w, x, c, ldc);
+    if constexpr (R > 1) packed_rows<Rows, R - 1, V>(b, rows, w, x, c, ldc);
 }
 
 // Columns [k0, k0 + n) of a packed group -> panel[k - k0][0..lanes); k0 is even.

@@ -23,7 +23,8 @@ constexpr int64_t tile_panel_bytes = 16 * 1024;
 // Sums that tiles made of R activation rows and vector `vector` of a panel, as a source of int8_tile.
 template <class Panel, int R>
 struct TileSums {
-    static constexpr int vectors = 1, halves = Panel::halves, zero = 0, prefetched_rows = 0;
+    static constexpr int vectors = 1, halves = Panel::halves, zero = 0;
+    static constexpr bool streams = false;
     static constexpr bool has_min = Panel::has_min;
 
     Panel panel;
@@ -125,8 +126,9 @@ inline void tiled_codes(const MatmulBlock& b) {
         const int64_t n = b.n - n0 < width ? b.n - n0 : width;
         const int64_t second = n > lanes ? n0 + lanes : n0;  // a missing group repeats the first
         const Stream streams[] = {
-            Stream(packed_group(b, n0, packed)),
-            Stream(packed_group(b, second, packed + (b.packed ? 0 : packed_group_bytes(*b.type, b.k))))};
+            Stream(packed_group(b, n0, packed), b.lookahead),
+            Stream(packed_group(b, second, packed + (b.packed ? 0 : packed_group_bytes(*b.type, b.k))),
+                   b.lookahead)};
         for (int64_t first = 0; first < blocks; first += depth) {
             const int64_t count = blocks - first < depth ? blocks - first : depth;
             for (int v = 0; v < tile_pair; ++v) panel.fill(streams[v], first, count, v);
