@@ -76,14 +76,19 @@ inline void add_short(const Source& source, int first, const int8_t* q, I (&sums
 // By the instruction that adds four products to a sum of 32 bits.
 template <int R, int V, int n, class Source>
 inline void add_dots(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v)
+    using Weights = decltype(prepare<Source::is_signed>(source.codes(0, first)));
 #pragma GCC unroll 8
-        for (int j = first; j < first + n; ++j) {
-            const auto w = prepare<Source::is_signed>(source.codes(v, j));
+    for (int j = first; j < first + n; ++j) {
+        Weights w[V];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) w[v] = prepare<Source::is_signed>(source.codes(v, j));
 #pragma GCC unroll 16
-            for (int r = 0; r < R; ++r) sums[v][r] = dot(sums[v][r], w, four_of(q + r * int8_block + 4 * j));
+        for (int r = 0; r < R; ++r) {
+            const I x = four_of(q + r * int8_block + 4 * j);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v) sums[v][r] = dot(sums[v][r], w[v], x);
         }
+    }
 }
 
 template <int R, int V, int n, class Source>
@@ -94,6 +99,38 @@ inline void add_products(const Source& source, int first, const int8_t* q, I (&s
         add_short<R, V, n>(source, first, q, sums);
     else
         add_dots<R, V, n>(source, first, q, sums);
+}
+
+// Half h of the block that the source is at, from row r0 of a tile on; so many rows at once as leave their
+// sums and those of the whole tile in registers.
+template <int r0 = 0, int R, int V, class Source>
+[[gnu::always_inline]] inline void add_half(const Source& source, int h, const int8_t* q,
+                                            const Int8Block* blocks, const Int8Halves* halves,
+                                            F (&acc)[R][V]) {
+    constexpr int H = Source::halves, most = V == 1 ? R : 4, n = R - r0 < most ? R - r0 : most;
+    I sums[V][n];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v)
+#pragma GCC unroll 16
+        for (int r = 0; r < n; ++r)
+            sums[v][r] = Source::zero == 0
+                             ? set1_i(0)
+                             : shift_left<__builtin_ctz(Source::zero | 1 << 30)>(
+                                   set1_i(H == 1 ? blocks[r0 + r].neg_sum : halves[r0 + r].neg_sum[h]));
+    add_products<n, V, 8 / H>(source, h * (8 / H), q + r0 * int8_block, sums);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+        const F scale = source.scale(v, h);
+#pragma GCC unroll 16
+        for (int r = 0; r < n; ++r) {
+            F& sum = acc[r0 + r][v];
+            sum = fma(to_float(sums[v][r]), scale * set1(blocks[r0 + r].d), sum);
+            if constexpr (Source::has_min)
+                sum =
+                    fma(source.min(v, h), set1(H == 1 ? blocks[r0 + r].d_sum : halves[r0 + r].d_sum[h]), sum);
+        }
+    }
+    if constexpr (r0 + n < R) add_half<r0 + n>(source, h, q, blocks, halves, acc);
 }
 
 // A tile of R activation rows, from block `first` of its K, against the source's blocks [0, n).
@@ -111,28 +148,7 @@ inline void int8_tile(Source source, int64_t n, const int8_t* q, const Int8Block
             if (R >= source.lookahead.code_rows) source.prefetch(b);
         source.begin(b);
 #pragma GCC unroll 2
-        for (int h = 0; h < H; ++h) {
-            I sums[V][R];
-#pragma GCC unroll 4
-            for (int v = 0; v < V; ++v)
-#pragma GCC unroll 16
-                for (int r = 0; r < R; ++r)
-                    sums[v][r] = Source::zero == 0 ? set1_i(0)
-                                                   : shift_left<__builtin_ctz(Source::zero | 1 << 30)>(set1_i(
-                                                         H == 1 ? blocks[r].neg_sum : halves[r].neg_sum[h]));
-            add_products<R, V, 8 / H>(source, h * (8 / H), q, sums);
-#pragma GCC unroll 4
-            for (int v = 0; v < V; ++v) {
-                const F scale = source.scale(v, h);
-#pragma GCC unroll 16
-                for (int r = 0; r < R; ++r) {
-                    acc[r][v] = fma(to_float(sums[v][r]), scale * set1(blocks[r].d), acc[r][v]);
-                    if constexpr (Source::has_min)
-                        acc[r][v] = fma(source.min(v, h), set1(H == 1 ? blocks[r].d_sum : halves[r].d_sum[h]),
-                                        acc[r][v]);
-                }
-            }
-        }
+        for (int h = 0; h < H; ++h) add_half(source, h, q, blocks, halves, acc);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
