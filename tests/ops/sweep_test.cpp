@@ -25,7 +25,9 @@ bool reads(CaseRun& run, Type type) {
 // Queries, keys, weights and values enter products of bf16 with 8 bits, so the bounds of f32 do not hold. A
 // cache in f32 is multiplied in f32 everywhere.
 double tolerance(const TestBackend& tested, CaseRun& run, const OpDef& op, const OpCase& c) {
-    return tested.bf16_attention && &op == &attention_op && run.bound().front().in[1].type != Type::f32 ? 1e-4 : c.tolerance;
+    return tested.bf16_attention && &op == &attention_op && run.bound().front().in[1].type != Type::f32
+               ? 1e-4
+               : c.tolerance;
 }
 
 }  // namespace
