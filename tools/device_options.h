@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -21,6 +23,10 @@ struct DeviceOptions {
     // Appends the GPU's backend, if one is to be used. `threads`: of the host.
     Result<void> append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads) const;
 };
+
+// Flags of the other definition, if this one lacks them: in a configuration file, which may serve several
+// machines, they are passed over.
+std::span<const std::string_view> gpu_settings_without_gpu();
 
 // The GPUs of this machine, for `nibble inspect --system`: null when the program was built without CUDA.
 nlohmann::json gpu_report();

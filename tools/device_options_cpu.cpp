@@ -10,6 +10,11 @@ void DeviceOptions::add(Flags&) {}
 
 Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>&, int32_t) const { return {}; }
 
+std::span<const std::string_view> gpu_settings_without_gpu() {
+    static constexpr std::string_view names[] = {"device", "gpu-layers", "deterministic"};
+    return names;
+}
+
 nlohmann::json gpu_report() { return nullptr; }
 
 }  // namespace nibble

@@ -76,6 +76,8 @@ Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>& backen
     return {};
 }
 
+std::span<const std::string_view> gpu_settings_without_gpu() { return {}; }
+
 nlohmann::json gpu_report() {
     nlohmann::json list = nlohmann::json::array();
     for (int i = 0; i < CudaBackend::devices(); ++i) {

@@ -12,6 +12,7 @@
 #include "ggml/base/mapped_file.h"
 #include "ggml/file/gguf_reader.h"
 #include "tools/config_file.h"
+#include "tools/device_options.h"
 #include "tools/options.h"
 
 namespace nibble {
@@ -174,6 +175,9 @@ Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings,
     for (const bool of_command : {false, true})
         for (const Settings::Item& i : settings.items) {
             if (i.command.empty() == of_command) continue;
+            if (const auto passed_over = gpu_settings_without_gpu();
+                std::ranges::find(passed_over, i.name) != passed_over.end())
+                continue;
             const auto knows = [&](const CLI::App* c) {
                 return (i.command.empty() || c->get_name() == i.command) && find_option(*c, i.name);
             };

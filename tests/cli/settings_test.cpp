@@ -84,6 +84,16 @@ TEST_CASE("settings: switches, lists, and what the user's flags exclude") {
     CHECK(nibble_cli(args).out == full.substr(0, full.find(two)));
 }
 
+TEST_CASE("settings: what is for a GPU stops no program, with a backend for it or without") {
+    const Scratch s;
+    Variables v;
+    v.set("NIBBLE_CONFIG",
+          s.file("config.toml", "device = \"cpu\"\ngpu_layers = 0\n[run]\ndeterministic = true\n"));
+    CHECK(nibble_cli({"run", "-p", "x", "-n", "1"}).code == 0);
+    v.set("NIBBLE_CONFIG", s.file("config.toml", "gpu_layer = 0\n"));
+    check_refused(nibble_cli({"run", "-p", "x"}), 2, "'gpu-layer' is not a setting");
+}
+
 TEST_CASE("settings: mistakes are named with their place") {
     const Scratch s;
     Variables v;
