@@ -72,9 +72,10 @@ Result<Chat> ChatCommand::open(Engine& engine, const SamplerParams& params) cons
 // that conversation.
 Result<void> ChatCommand::keep(Chat& chat, const std::optional<FileVersion>& begun_from) const {
     const std::optional<FileVersion> there = version_of(session);
-    if (chat.conversation.empty() && !there) return {};
+    const bool of_another = there && there != begun_from;
+    if (chat.conversation.empty() && (!there || of_another)) return {};
     std::string name = session;
-    if (there != begun_from) {
+    if (of_another) {
         for (int i = 2; version_of(name); ++i) name = cat(session, ".", i);
         std::fprintf(stderr, "nibble: another chat has written %s; this one is kept in %s\n", session.c_str(),
                      name.c_str());

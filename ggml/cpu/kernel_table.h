@@ -35,7 +35,7 @@ inline constexpr int64_t int8_block = 32;
 
 // Kernels ask for weights that stream by so many bytes before their use, if so many rows of activations meet
 // them: a block of weights then takes so long that the processor does not look far enough ahead by itself.
-// With fewer rows it does, and asking costs.
+// With fewer rows it does, and asking costs. Panels are always filled so.
 struct Lookahead {
     static constexpr int never = 1 << 30;
     int64_t bytes = 4096;

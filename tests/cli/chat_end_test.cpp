@@ -96,7 +96,8 @@ TEST_CASE("chat: two at a time keep the lines and the conversations of both") {
     first.type("/exit" + enter);
     CHECK(first.wait_for(cat("this one is kept in ", home.session, ".2")));
     CHECK(first.wait_end() == 0);
-    CHECK(home.kept() == "4 messages");
+    CHECK(home.kept() == "4 messages");  // whoever said nothing leaves it alone
+    CHECK(!fs::exists(home.session + ".3"));
     CHECK(Home::kept(home.session + ".2") == "2 messages");
     const std::string history = *read_text_file(home.dir / "nibble/history");
     for (const std::string line : {"Hello\n", "again", "/sys"}) {
