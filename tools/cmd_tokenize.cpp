@@ -76,7 +76,7 @@ Result<int> TokenizeCommand::print_text(const Tokenizer& tokenizer, const std::s
 Result<int> TokenizeCommand::operator()() const {
     const std::string given = NIBBLE_TRY(input());
     const TensorFile file = NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(model.path())));
-    const Tokenizer tokenizer = NIBBLE_TRY(Tokenizer::create(NIBBLE_TRY(read_vocab(file))));
+    const Tokenizer tokenizer = NIBBLE_TRY(read_tokenizer(file));
     if (detokenize) return print_text(tokenizer, given);
     EncodeOptions options;
     options.parse_special = special;

@@ -67,8 +67,13 @@ void TemplateOption::add(Flags& flags, const std::string& group) {
 Result<ModelFormat> TemplateOption::format(const Tokenizer& tokenizer) const {
     const auto& own = tokenizer.vocab().chat_template;
     if (!given.empty()) return ModelFormat{{tokenizer, NIBBLE_TRY(named_template(given)), false}, ""};
-    if (own)
-        return ModelFormat{{tokenizer, NIBBLE_TRY(ChatTemplate::parse(*own, "chat template")), true}, ""};
+    if (own) {
+        auto parsed = ChatTemplate::parse(*own, "chat template");
+        if (!parsed)  // a fault of the file, not of what the user wrote
+            return Error{ErrorCode::corrupt, parsed.error().where, parsed.error().what,
+                         cat("--template ", fallback_template(tokenizer), " does without the model's")};
+        return ModelFormat{{tokenizer, std::move(*parsed), true}, ""};
+    }
     const std::string name = fallback_template(tokenizer);
     return ModelFormat{
         {tokenizer, NIBBLE_TRY(named_template(name)), false},

@@ -32,6 +32,12 @@ struct Error {
     }
 };
 
+// The same of something in `file`, for those who only know that part of it. Named once.
+inline Error of_file(Error e, const std::string& file) {
+    if (!e.where.starts_with(file)) e.where = e.where.empty() ? file : file + ": " + e.where;
+    return e;
+}
+
 template <class T>
 class [[nodiscard]] Result {
   public:

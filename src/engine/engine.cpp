@@ -52,7 +52,7 @@ Engine::~Engine() = default;
 Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig config,
                             std::span<Backend* const> backends) {
     TensorFile file = NIBBLE_TRY(TensorFile::open(path));
-    Tokenizer tokenizer = NIBBLE_TRY(Tokenizer::create(NIBBLE_TRY(read_vocab(file))));
+    Tokenizer tokenizer = NIBBLE_TRY(read_tokenizer(file));
     ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config.runner, backends));
     if (static_cast<int64_t>(tokenizer.n_vocab()) > runner.spec().n_vocab)
         return Error{ErrorCode::corrupt, path.string(),

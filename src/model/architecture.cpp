@@ -336,9 +336,12 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     for (auto& [name, source] : m.tensors) {
         source.heads = static_cast<int32_t>(m.hyper.n_heads);
         source.keys = static_cast<int32_t>(m.hyper.head_dim - m.hyper.rope_dim);
-        NIBBLE_TRY(check_source(source));
+        if (const Result<void> r = check_source(source); !r)
+            return of_file(r.error(), m.file.path().string());
     }
-    m.spec = NIBBLE_TRY(m.arch->build(m.hyper, f.from_hf(), m.tensors));
+    auto spec = m.arch->build(m.hyper, f.from_hf(), m.tensors);
+    if (!spec) return of_file(spec.error(), m.file.path().string());
+    m.spec = std::move(*spec);
     m.spec.arch = m.arch->gguf;
     return opened;
 }

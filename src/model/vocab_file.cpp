@@ -165,6 +165,12 @@ Result<Vocab> read_vocab(const TensorFile& file) {
     return file.kind() == TensorFile::Kind::hf ? from_hf(file) : from_gguf(file);
 }
 
+Result<Tokenizer> read_tokenizer(const TensorFile& file) {
+    auto tokenizer = Tokenizer::create(NIBBLE_TRY(read_vocab(file)));
+    if (!tokenizer) return of_file(tokenizer.error(), file.path().string());
+    return tokenizer;
+}
+
 void write_vocab(const Vocab& v, Metadata& out) {
     const auto set = [&](std::string_view key, MetaValue value) {
         out.set(cat(prefix, key), std::move(value));

@@ -3,11 +3,12 @@
 #pragma once
 
 #include "ggml/file/tensor_file.h"
-#include "src/text/vocab.h"
+#include "src/text/tokenizer.h"
 
 namespace nibble {
 
 Result<Vocab> read_vocab(const TensorFile& file);
+Result<Tokenizer> read_tokenizer(const TensorFile& file);
 
 // Sets tokenizer.ggml.* and tokenizer.chat_template.
 void write_vocab(const Vocab& vocab, Metadata& out);

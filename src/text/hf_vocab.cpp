@@ -28,7 +28,6 @@ const Json& at(const Json& j, std::string_view key) {
     return it == j.end() ? null : *it;
 }
 std::string text(const Json& j) { return j.is_string() ? j.get<std::string>() : std::string(); }
-bool flag(const Json& j, bool other = false) { return j.is_boolean() ? j.get<bool>() : other; }
 
 // Deepest nesting of brackets outside strings.
 int nesting(std::string_view json) {
@@ -71,12 +70,14 @@ class Reader {
             if (!text(at(model, affix)).empty()) return unsupported(cat("model.", affix));
         if (at(model, "dropout").is_number() && at(model, "dropout") != 0)
             return unsupported("model.dropout");
-        v_.ignore_merges = flag(at(model, "ignore_merges"));
+        v_.ignore_merges = flag(model, "ignore_merges");
         NIBBLE_TRY(choose_model(model));
         NIBBLE_TRY(read_tokens(model));
         NIBBLE_TRY(read_merges(model));
         NIBBLE_TRY(v_.model == Vocab::Model::bpe ? read_byte_level() : read_sentencepiece(model));
+        NIBBLE_TRY(check_flags(where_));
         NIBBLE_TRY(read_ids());
+        NIBBLE_TRY(check_flags("tokenizer_config.json"));
         return std::move(v_);
     }
 
@@ -84,6 +85,17 @@ class Reader {
     Error unsupported(std::string what) const {
         return {ErrorCode::unsupported, where_, what + " is not implemented",
                 "convert the model to GGUF with a tool that knows it"};
+    }
+    // One that is neither true nor false is told by check_flags(): read as if it were not there, it would
+    // change tokens silently.
+    bool flag(const Json& of, std::string_view key, bool other = false) {
+        const Json& j = at(of, key);
+        if (!j.is_null() && !j.is_boolean()) bad_flag_ = key;
+        return j.is_boolean() ? j.get<bool>() : other;
+    }
+    Result<void> check_flags(const std::string& where) const {
+        if (bad_flag_.empty()) return {};
+        return Error{ErrorCode::corrupt, where, cat("'", bad_flag_, "' is neither true nor false"), ""};
     }
     Error corrupt(std::string what) const { return {ErrorCode::corrupt, where_, std::move(what), ""}; }
 
@@ -100,7 +112,7 @@ class Reader {
     Result<void> choose_model(const Json& model) {
         for (const Json* p : sequence(at(root_, "pre_tokenizer"), "pretokenizers"))
             if (text(at(*p, "type")) == "ByteLevel") return {};
-        if (!flag(at(model, "byte_fallback")))
+        if (!flag(model, "byte_fallback"))
             return unsupported("a BPE model with neither a ByteLevel pre-tokenizer nor byte_fallback");
         if (v_.ignore_merges) return unsupported("ignore_merges together with byte_fallback");
         v_.model = Vocab::Model::spm;
@@ -132,13 +144,13 @@ class Reader {
         }
         for (const Json& t : added) {
             const std::string content = text(at(t, "content"));
-            NIBBLE_TRY(put(at(t, "id"), content,
-                           flag(at(t, "special")) ? TokenType::control : TokenType::user_defined));
+            NIBBLE_TRY(
+                put(at(t, "id"), content, flag(t, "special") ? TokenType::control : TokenType::user_defined));
             const auto id = at(t, "id").get<Token>();
-            if (flag(at(t, "single_word")))
+            if (flag(t, "single_word"))
                 return unsupported(cat("added token '", content, "' with single_word"));
-            if (flag(at(t, "lstrip"))) v_.strip_left.push_back(id);
-            if (flag(at(t, "rstrip"))) v_.strip_right.push_back(id);
+            if (flag(t, "lstrip")) v_.strip_left.push_back(id);
+            if (flag(t, "rstrip")) v_.strip_right.push_back(id);
         }
         // Ids that nothing names keep a spelling that no text contains.
         for (size_t i = 0; i < v_.tokens.size(); ++i)
@@ -168,16 +180,16 @@ class Reader {
         if (type == "Split") {
             const std::string regex = text(at(at(p, "pattern"), "Regex")), behavior = text(at(p, "behavior"));
             // Removing what does not match is isolating the matches, for a regex that matches everything.
-            const bool isolated = behavior == "Isolated" && !flag(at(p, "invert"));
-            const bool kept = behavior == "Removed" && flag(at(p, "invert"));
+            const bool isolated = behavior == "Isolated" && !flag(p, "invert");
+            const bool kept = behavior == "Removed" && flag(p, "invert");
             if (regex.empty() || !(isolated || kept))
                 return unsupported(cat("pre-tokenizer Split with behavior '", behavior, "'"));
             v_.split_regexes.push_back(regex);
         } else if (type == "Digits") {
-            v_.split_regexes.emplace_back(flag(at(p, "individual_digits")) ? "\\p{N}" : "\\p{N}+");
+            v_.split_regexes.emplace_back(flag(p, "individual_digits") ? "\\p{N}" : "\\p{N}+");
         } else if (type == "ByteLevel") {
-            if (flag(at(p, "add_prefix_space"))) return unsupported("ByteLevel with add_prefix_space");
-            if (flag(at(p, "use_regex"), true)) v_.split_regexes.emplace_back(gpt2_regex);
+            if (flag(p, "add_prefix_space")) return unsupported("ByteLevel with add_prefix_space");
+            if (flag(p, "use_regex", true)) v_.split_regexes.emplace_back(gpt2_regex);
         } else {
             return unsupported(cat("pre-tokenizer '", type, "'"));
         }
@@ -226,11 +238,10 @@ class Reader {
             const std::string type = text(at(*p, "type"));
             // Gemma splits at spaces after all of them have been replaced: without effect.
             if (type == "Split" && replaced && text(at(at(*p, "pattern"), "String")) == " ") continue;
-            if (type != "Metaspace" || text(at(*p, "replacement")) != spm_space ||
-                flag(at(*p, "split"), true))
+            if (type != "Metaspace" || text(at(*p, "replacement")) != spm_space || flag(*p, "split", true))
                 return unsupported(cat("pre-tokenizer '", type, "' with these settings"));
             const std::string scheme = text(at(*p, "prepend_scheme"));
-            v_.add_space_prefix = scheme.empty() ? flag(at(*p, "add_prefix_space"), true) : scheme != "never";
+            v_.add_space_prefix = scheme.empty() ? flag(*p, "add_prefix_space", true) : scheme != "never";
             v_.prefix_first_only = scheme == "first";
             replaced = true;
         }
@@ -321,8 +332,8 @@ class Reader {
         if (!v_.eos && !v_.end_of_generation.empty()) v_.eos = v_.end_of_generation.front();
         if (!v_.bos) v_.bos = token_id(at(config, "bos_token_id"));
         NIBBLE_TRY(read_template());
-        v_.add_bos = flag(at(tokenizer, "add_bos_token"), v_.add_bos);
-        v_.add_eos = flag(at(tokenizer, "add_eos_token"), v_.add_eos);
+        v_.add_bos = flag(tokenizer, "add_bos_token", v_.add_bos);
+        v_.add_eos = flag(tokenizer, "add_eos_token", v_.add_eos);
         read_chat_template(at(tokenizer, "chat_template"));
         return {};
     }
@@ -331,6 +342,7 @@ class Reader {
     const std::string& where_;
     Json root_;
     size_t max_tokens_ = 0;
+    std::string bad_flag_;
     Vocab v_;
     std::unordered_map<std::string_view, Token> ids_;  // views into v_.tokens; of equal tokens the first
     std::vector<bool> ends_;                           // by token: in v_.end_of_generation

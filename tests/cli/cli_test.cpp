@@ -325,3 +325,20 @@ TEST_CASE("inspect --template: the template on stdout, its source on stderr, or 
     CHECK(folder.out == own.out);
     CHECK(folder.err.find("_") != std::string::npos);
 }
+
+TEST_CASE("a fault of a model's tokenizer or template is a failure that names it, not wrong usage") {
+    const Scratch s;
+    const fs::path model = s.dir / "model";
+    const auto with = [&](const std::string& file, const std::string& from, const std::string& to) {
+        fs::remove_all(model);
+        fs::copy(root / "models/fairytale", model);
+        std::string text = *read_text_file(model / file);
+        const size_t at = text.find(from);
+        REQUIRE(at != std::string::npos);
+        std::ofstream(model / file, std::ios::binary) << text.replace(at, from.size(), to);
+        return nibble_cli({"run", "-m", model.string(), "-p", "x", "-n", "1"});
+    };
+    check_refused(with("tokenizer_config.json", "{% for", "{% fro"), 1, "--template chatml");
+    check_refused(with("tokenizer.json", "\"merges\": [\"", "\"merges\": [\"\u00FF"), 1, model.string());
+    check_refused(with("config.json", "\"hidden_size\": 2", "\"hidden_size\": -2"), 1, model.string());
+}

@@ -109,6 +109,7 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         REQUIRE(!model);
         INFO(model.error().message());
         CHECK(model.error().message().find(c.says) != std::string::npos);
+        CHECK(model.error().message().starts_with(copy.dir.string()));
     }
 }
 

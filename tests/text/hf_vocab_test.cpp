@@ -218,6 +218,12 @@ TEST_CASE("damaged documents") {
     CHECK(contains(refusal(j), "id"));
     j["model"]["vocab"] = Json::array();
     CHECK(contains(refusal(j), "vocab"));
+    j = byte_level();
+    j["model"]["ignore_merges"] = "yes";
+    CHECK(contains(refusal(j), "'ignore_merges' is neither true nor false"));
+    const auto flags = vocab_from_hf({byte_level().dump(), R"({"add_bos_token": 1})", "", ""}, "here.json");
+    REQUIRE(!flags);
+    CHECK(contains(flags.error().message(), "tokenizer_config.json: 'add_bos_token'"));
     const auto config = vocab_from_hf({byte_level().dump(), "{", "", ""}, "here.json");
     REQUIRE(!config);
     CHECK(contains(config.error().message(), "tokenizer_config.json"));
