@@ -2,6 +2,7 @@
 // Tasks are cut by rows and columns of the output, never along a sum, so any number of threads agrees.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "ggml/base/thread_pool.h"
@@ -26,6 +27,17 @@ struct Exec {
         if (pool->size() == 1 || n * cost_per_row < worth) return fn(int64_t{0}, n, 0);
         const int64_t pieces = n < 4 * pool->size() ? n : 4 * pool->size();
         pool->run(pieces, [&](int64_t i, int worker) { fn(n * i / pieces, n * (i + 1) / pieces, worker); });
+    }
+
+    // Calls fn(task, worker) over [0, n), begun in such an order that each worker goes through neighbours as
+    // long as all keep step: it reads the weights as one stream, and what it asked for ahead is for itself.
+    template <class Fn>
+    void streams(int64_t n, const Fn& fn) const {
+        const int64_t workers = pool->size(), each = n / workers, rest = n % workers;
+        pool->run(n, [&](int64_t i, int worker) {
+            const int64_t stream = i % workers;
+            fn(stream * each + std::min(stream, rest) + i / workers, worker);
+        });
     }
 };
 

@@ -113,7 +113,7 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
     if (x.rows * x.cols * out.cols < worth)
         for (int64_t t = 0; t < tasks; ++t) run_block(t, 0);
     else
-        exec.pool->run(tasks, run_block);
+        exec.streams(tasks, run_block);
 }
 
 size_t matmul_scratch(const Exec& exec, const OpArgs& a) {

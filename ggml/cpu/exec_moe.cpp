@@ -185,7 +185,7 @@ void run_moe_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scra
     if (n_pairs * w.k * w.n * w.p.n_weights < worth)
         for (int64_t t = 0; t < total; ++t) run(t, 0);
     else
-        exec.pool->run(total, run);
+        exec.streams(total, run);
 }
 
 size_t moe_matmul_scratch(const Exec& exec, const OpArgs& a) {

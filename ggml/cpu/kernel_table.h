@@ -38,7 +38,7 @@ inline constexpr int64_t int8_block = 32;
 // With fewer rows it does, and asking costs. Panels are always filled so.
 struct Lookahead {
     static constexpr int never = 1 << 30;
-    int64_t bytes = 4096;
+    static constexpr int64_t bytes = 4096;
     int code_rows = 3;      // integer codes
     int real_rows = never;  // packed f32, f16, bf16
 };

@@ -84,9 +84,11 @@ struct CodeStream {
     const std::byte* codes_of(int64_t block) const {
         return span_of(block) + P::codes_at + block % blocks * P::block_bytes;
     }
-    // Asks for what is read so many bytes after this block; behind a group's end that is the next group.
+    // Asks for a block's share of its span, scales included, some way ahead; behind a group's end that is the
+    // next group.
     [[gnu::always_inline]] void prefetch(int64_t block) const {
-        prefetch_lines<P::block_bytes>(codes_of(block) + lookahead.bytes);
+        constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;
+        prefetch_lines<share>(group + block * share + Lookahead::bytes);
     }
     [[gnu::always_inline]] void begin(int64_t block) {
         const std::byte* span = span_of(block);

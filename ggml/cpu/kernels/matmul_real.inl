@@ -149,7 +149,7 @@ inline void fill_decoded(const TypeInfo& type, const RowSet& rows, int64_t k0, i
 // give independent chains of sums where few activation rows leave the multiply-adds waiting for each other.
 template <class Rows, int R, int V>
 inline void packed_tile(const MatmulBlock& b, const std::byte* w, const float* x, float* c, int64_t ldc) {
-    const int64_t k = b.k, ldx = b.x_stride, group_bytes = lanes * b.w_stride, ahead = b.lookahead.bytes;
+    const int64_t k = b.k, ldx = b.x_stride, group_bytes = lanes * b.w_stride;
     const bool asks = R >= b.lookahead.real_rows;
     F acc[R][V];
 #pragma GCC unroll 8
@@ -161,7 +161,7 @@ inline void packed_tile(const MatmulBlock& b, const std::byte* w, const float* x
         I unit[V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
-            if (asks) prefetch_lines<lanes * 4>(w + v * group_bytes + ahead);
+            if (asks) prefetch_lines<lanes * 4>(w + v * group_bytes + Lookahead::bytes);
             unit[v] = load_i(w + v * group_bytes);
         }
 #pragma GCC unroll 2
