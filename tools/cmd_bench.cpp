@@ -47,7 +47,7 @@ struct Cost {
     double weight_bytes, kv_bytes, multiply_adds;
 };
 
-nlohmann::json to_json(const BenchResult& r, const Cost& cost, double bandwidth) {
+nlohmann::json to_json(const BenchResult& r, const Cost& cost) {
     const BenchCase& c = r.what;
     const bool prompt = c.prompt > 0;
     nlohmann::json j = {{"test", prompt ? "prompt" : "generation"},
@@ -63,7 +63,11 @@ nlohmann::json to_json(const BenchResult& r, const Cost& cost, double bandwidth)
     const double bytes = cost.weight_bytes / c.batch + cost.kv_bytes * (c.depth + 0.5 * c.generate);
     j["bytes_per_token"] = bytes;
     j["achieved_gbps"] = bytes * r.rate() / 1e9;
-    j["bandwidth_share"] = bandwidth > 0 ? bytes * r.rate() / bandwidth : 0;
+    double shares = 0;
+    for (size_t i = 0; i < r.bandwidths.size(); ++i)
+        if (r.bandwidths[i] > 0) shares += bytes * r.tokens / r.seconds[i] / r.bandwidths[i];
+    j["bandwidth_gbps"] = r.bandwidth() / 1e9;
+    j["bandwidth_share"] = shares / static_cast<double>(r.seconds.size());
     return j;
 }
 
@@ -104,7 +108,8 @@ Result<int> BenchCommand::operator()() const {
     const MatmulCost matmuls = matmul_cost(runner.program());
     const Cost cost{static_cast<double>(matmuls.bytes),
                     static_cast<double>(runner.memory().kv_bytes_per_token), matmuls.multiply_adds};
-    double bandwidth = read_bandwidth(runner.memory(), pointers_to);
+    const auto bandwidth_now = [&] { return read_bandwidth(runner.memory(), pointers_to); };
+    const double bandwidth = bandwidth_now();
     if (!json) {
         std::printf(
             "%s\n%s\nload %.2f s of which packing %.2f s, weights %.1f MB, read bandwidth %.1f GB/s\n\n",
@@ -115,10 +120,9 @@ Result<int> BenchCommand::operator()() const {
     }
     std::vector<nlohmann::json> rows;
     for (const BenchCase& c : list) {
-        const BenchResult r = NIBBLE_TRY(run_bench(runner, c, repetitions));
-        // Measured again beside every case, because other load comes and goes; the best counts.
-        bandwidth = std::max(bandwidth, read_bandwidth(runner.memory(), pointers_to));
-        rows.push_back(to_json(r, cost, bandwidth));
+        const BenchResult r = NIBBLE_TRY(c.prompt > 0 ? run_bench(runner, c, repetitions)
+                                                      : run_bench(runner, c, repetitions, bandwidth_now));
+        rows.push_back(to_json(r, cost));
         if (!json) print_row(rows.back());
     }
     if (!json) return exit_ok;

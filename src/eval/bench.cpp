@@ -107,6 +107,11 @@ double BenchResult::rate() const {
     return seconds.empty() ? 0 : sum / static_cast<double>(seconds.size());
 }
 
+double BenchResult::bandwidth() const {
+    const double sum = std::accumulate(bandwidths.begin(), bandwidths.end(), 0.0);
+    return bandwidths.empty() ? 0 : sum / static_cast<double>(bandwidths.size());
+}
+
 double BenchResult::deviation() const {
     if (seconds.size() < 2) return 0;
     const double mean = rate();
@@ -115,14 +120,20 @@ double BenchResult::deviation() const {
     return std::sqrt(sum / static_cast<double>(seconds.size() - 1));
 }
 
-Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int repetitions) {
-    BenchResult result{what, {}, static_cast<double>(std::max(what.prompt, what.generate)) * what.batch};
+Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int repetitions,
+                              const std::function<double()>& bandwidth) {
+    BenchResult result{what, {}, {}, static_cast<double>(std::max(what.prompt, what.generate)) * what.batch};
     Session session(runner, what);
     NIBBLE_TRY(session.repeat());
+    double before = bandwidth ? bandwidth() : 0;
     for (int i = 0; i < repetitions; ++i) {
         const Clock::time_point start = Clock::now();
         NIBBLE_TRY(session.repeat());
         result.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+        if (!bandwidth) continue;
+        const double after = bandwidth();
+        result.bandwidths.push_back((before + after) / 2);
+        before = after;
     }
     return result;
 }

@@ -3,6 +3,7 @@
 // context is assumed full.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "src/engine/model_runner.h"
@@ -18,15 +19,19 @@ struct BenchCase {
 
 struct BenchResult {
     BenchCase what;
-    std::vector<double> seconds;  // of each repetition
-    double tokens = 0;            // of one repetition, all sequences together
-    double rate() const;          // mean tokens per second
-    double deviation() const;     // of the rates; 0 for one repetition
+    std::vector<double> seconds;     // of each repetition
+    std::vector<double> bandwidths;  // bytes per second that memory gave beside each repetition
+    double tokens = 0;               // of one repetition, all sequences together
+    double rate() const;             // mean tokens per second
+    double deviation() const;        // of the rates; 0 for one repetition
+    double bandwidth() const;        // mean; 0: not known
 };
 
 // One untimed repetition first. The runner's context must hold depth + prompt or generate tokens of every
-// sequence.
-Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int repetitions);
+// sequence. `bandwidth`, if given, is called before every repetition and after the last: what others take of
+// the memory changes from second to second, so a repetition is compared with the mean of its two neighbours.
+Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int repetitions,
+                              const std::function<double()>& bandwidth = {});
 
 // Bytes per second at which the model's weights can be read where they lie, measured now: of their device, or
 // of all devices together for a split model, which reads them one after the other. 0: not known.

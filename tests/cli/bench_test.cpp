@@ -44,6 +44,8 @@ TEST_CASE("bench: random weights of every recipe run; bytes and rates agree with
             CHECK(row["bytes_per_token"].get<double>() == doctest::Approx(bytes));
             CHECK(row["achieved_gbps"].get<double>() ==
                   doctest::Approx(bytes * row["tokens_per_second"].get<double>() / 1e9));
+            CHECK(row["bandwidth_gbps"].get<double>() > 0);
+            CHECK(row["bandwidth_share"].get<double>() > 0);
         }
     }
 }
