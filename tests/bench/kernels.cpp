@@ -20,7 +20,8 @@ namespace {
 
 constexpr int threads = 2;
 
-// One matmul on one backend, with memory of its own.
+// One matmul on one backend, with memory of its own. Copies of the weight take turns, as a model's weights
+// do: what fits a cache would look two times as fast as it is, and would rank kernels otherwise.
 class MatmulRun {
   public:
     MatmulRun(const std::string& isa, Type type, int64_t rows, int64_t n, int64_t k)
@@ -38,8 +39,12 @@ class MatmulRun {
             std::memcpy(memory_[1].data.get() + r * k * 4, row.data(), row.size() * 4);
         Tensor w{memory_[0].data.get(), n, k, stride, type, Layout::rows};
         PlacedWeight placed = std::move(*backend_->place(w, WeightUse::matmul));
-        memory_.push_back(placed.storage);
         weight_bytes = static_cast<size_t>(n * placed.tensor.stride);
+        constexpr size_t beyond_caches = size_t{512} << 20;
+        do {
+            weights_.push_back(take(weight_bytes));
+            std::memcpy(weights_.back().data.get(), placed.tensor.data, weight_bytes);
+        } while (weights_.size() * weight_bytes < beyond_caches);
         instr_.op = &matmul_op;
         instr_.params = params_;
         bound_.instr = &instr_;
@@ -48,14 +53,18 @@ class MatmulRun {
         memory_.push_back(take(backend_->scratch_bytes(matmul_op, bound_.args())));
         bound_.scratch = {memory_.back().data.get(), memory_.back().size};
     }
-    void operator()() { (void)backend_->run({&bound_, 1}, nullptr); }
+    void operator()() {
+        bound_.in[2].data = weights_[turn_++ % weights_.size()].data.get();
+        (void)backend_->run({&bound_, 1}, nullptr);
+    }
     size_t weight_bytes = 0;
 
   private:
     Buffer take(size_t bytes) { return *backend_->allocate(bytes, "bench"); }
     std::unique_ptr<CpuBackend> backend_;
     Params params_;
-    std::vector<Buffer> memory_;
+    std::vector<Buffer> memory_, weights_;
+    size_t turn_ = 0;
     Instr instr_;
     BoundInstr bound_;
 };
@@ -175,8 +184,7 @@ int main(int argc, char** argv) {
         for (const Type type :
              {Type::f32, Type::bf16, Type::q8_0, Type::q4_0, Type::q4_k, Type::q6_k, Type::nf4})
             for (const int64_t rows : {1, 2, 4, 8, 16, 32, 512}) {
-                // One row: larger than the last-level cache. Many rows: long enough to reach the steady
-                // state.
+                // Few rows: many tasks. Many rows: long enough to reach the steady state.
                 const int64_t n = rows < 64 ? 32768 : 2048, k = 2048;
                 benchmark::RegisterBenchmark(
                     cat(table->name, "/", info(type).name, "/", rows).c_str(),
