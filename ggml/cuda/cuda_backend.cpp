@@ -125,6 +125,7 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaOptions& opti
             ErrorCode::unsupported, cat("cuda:", options.device),
             cat(card.name, " has compute capability ", card.major, ".", card.minor, ", 7.5 is needed"),
             "use --device cpu"};
+    NIBBLE_TRY(cuda::check_kernels(options.device, card));
     cuda::Stream stream = NIBBLE_TRY(cuda::Stream::create(options.device, options.overlapped));
     cuda::Stream copies = NIBBLE_TRY(cuda::Stream::create(options.device));
     cuda::SmallCopies small = NIBBLE_TRY(cuda::SmallCopies::create(options.device));
@@ -140,17 +141,17 @@ Result<void> CudaBackend::prepare_device() {
         std::reinterpret_pointer_cast<int>(NIBBLE_TRY(cuda::allocate(options_.device, bytes, "counters")));
     auto* const counters = reinterpret_cast<std::byte*>(counters_.get());
     stream_.fill(counters, 0, bytes);
-    int faults = 0;
-    if (options_.warpgroups && cuda::warpgroups_built() && card_.major == 9 && card_.minor == 0) {
+    const bool wanted =
+        options_.warpgroups && cuda::warpgroups_built() && card_.major == 9 && card_.minor == 0;
+    int right = 0;
+    if (wanted) {
         cuda::check_warpgroups(stream_, counters_.get());
-        stream_.to_host(std::as_writable_bytes(std::span(&faults, 1)), counters);
+        stream_.to_host(std::as_writable_bytes(std::span(&right, 1)), counters);
         stream_.fill(counters, 0, bytes);
-        warpgroups_ = true;
     }
     NIBBLE_TRY(stream_.synchronize());
-    if (faults == 0) return {};
-    warpgroups_ = false;
-    fault_ = "; its warpgroups multiply wrongly and are not used";
+    warpgroups_ = right == cuda::warpgroup_check_threads;
+    if (wanted && !warpgroups_) fault_ = "; its warpgroups do not multiply as they should and are not used";
     return {};
 }
 
@@ -257,9 +258,7 @@ Result<PlacedWeight> CudaBackend::place(const Tensor& host, WeightUse use) {
 }
 
 Result<void> CudaBackend::upload(std::byte* device_dst, std::span<const std::byte> host_src) {
-    if (small_copies_.takes(host_src.size())) return small_copies_.upload(stream_, device_dst, host_src);
-    stream_.to_device(device_dst, host_src);
-    return stream_.synchronize();
+    return small_copies_.upload(stream_, device_dst, host_src);
 }
 
 Result<void> CudaBackend::download(std::span<std::byte> host_dst, const std::byte* device_src) {

@@ -44,7 +44,8 @@ class CudaBackend final : public Backend {
     // Cards that can be used; 0 without a driver or a card.
     static int devices();
     static std::string why_none();
-    // Errors: a device that does not exist or is too old (compute capability below 7.5).
+    // Errors: a device that does not exist, is too old (compute capability below 7.5), or that this program
+    // was not compiled for.
     static Result<std::unique_ptr<CudaBackend>> create(const CudaOptions& options = {});
 
     DeviceInfo device() const override;

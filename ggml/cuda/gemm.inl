@@ -1,5 +1,6 @@
 // The product for many rows of x: a block makes 128 x 128 of the result, its warps 32 x 64 each. Tiles of the
-// weights and of x come through shared memory, three stages deep; every sum is formed as in BlockProduct.
+// weights and of x come through shared memory, three stages deep, or two where a card has no room for three;
+// every sum is formed as in BlockProduct.
 //
 // Per 64 columns of the weights a block does 1 MFLOP and reads 16 KiB of x and 4.6 KiB of 4-bit weights
 // (mostly from the L2 cache), so the tensor cores would be the limit if it were not for the instructions
@@ -7,7 +8,7 @@
 
 template <TileFormat f>
 struct GemmShape {
-    static constexpr int row_blocks = 8, columns = 128, stages = 3;
+    static constexpr int row_blocks = 8, columns = 128;
     static constexpr int warp_rows = 2, warp_columns = 8;  // of a warp, in blocks of 16 and groups of 8
     static constexpr int warps_across = columns / (8 * warp_columns);
     static __device__ int first_row() { return warp_index() / warps_across * warp_rows; }
@@ -15,7 +16,9 @@ struct GemmShape {
     static constexpr int weight_bytes = row_blocks * f.tile_bytes();
     static constexpr int x_bytes = columns * Activations<8>::value_bytes;
     static constexpr int stage_bytes = weight_bytes + x_bytes;
-    static constexpr size_t shared_bytes = table_bytes(f) + size_t{stages} * stage_bytes;
+    static constexpr size_t shared_bytes(int stages) {
+        return table_bytes(f) + static_cast<size_t>(stages) * stage_bytes;
+    }
 };
 
 // Where a block is: which row blocks of which weight, and which columns.
@@ -112,7 +115,7 @@ __device__ void multiply_stage(const std::byte* stage, const std::byte* const (&
 }
 
 // Block x: 128 rows of x; block y: 128 rows of one of the weights.
-template <uint32_t code>
+template <uint32_t code, int n_stages>
 __global__ void __launch_bounds__(256) gemm_kernel(MatmulArgs a) {
     constexpr TileFormat f = format_of(code);
     using S = GemmShape<f>;
@@ -134,16 +137,16 @@ __global__ void __launch_bounds__(256) gemm_kernel(MatmulArgs a) {
     Sums<n> sums[n_rows] = {}, total[n_rows] = {};
     StageCopies<f> copies(at, k, rows, a.prepared);
     wait_for_previous();
-    for (int i = 0; i < S::stages - 1; ++i) {
+    for (int i = 0; i < n_stages - 1; ++i) {
         if (i < tiles) copies.request(stages + i * S::stage_bytes);
         copy_commit();
     }
-    const auto following = [](int stage) { return stage + 1 == S::stages ? 0 : stage + 1; };
-    int current = 0, requested = S::stages - 1, until_sum = run;
+    const auto following = [](int stage) { return stage + 1 == n_stages ? 0 : stage + 1; };
+    int current = 0, requested = n_stages - 1, until_sum = run;
     for (int t = 0; t < tiles; ++t) {
-        copy_wait<S::stages - 2>();
+        copy_wait<n_stages - 2>();
         sync_block();
-        if (t + S::stages - 1 < tiles) copies.request(stages + requested * S::stage_bytes);
+        if (t + n_stages - 1 < tiles) copies.request(stages + requested * S::stage_bytes);
         copy_commit();
         requested = following(requested);
         const std::byte* now[n_rows];

@@ -145,12 +145,36 @@ void launch_few(const Exec& e, const MatmulArgs& a, std::span<std::byte> partial
     }
 }
 
+// Formats that need a kernel of two stages, for cards of generation 7.5: these have 64 KiB. A third stage
+// would be no use there, for copies are waited for as they are asked for.
 template <TileFormat f>
-Dims gemm_dims(const MatmulArgs& a) {
+constexpr bool two_stages() {
+    constexpr size_t least = size_t{64} << 10;
+    return GemmShape<f>::shared_bytes(2) <= least && least < GemmShape<f>::shared_bytes(3);
+}
+
+// How many stages a block of this card has room for; 0: too few.
+template <TileFormat f>
+int gemm_stages(const Exec& e) {
+    const size_t room = e.card->shared_per_block;
+    if (GemmShape<f>::shared_bytes(3) <= room) return 3;
+    return two_stages<f>() && GemmShape<f>::shared_bytes(2) <= room ? 2 : 0;
+}
+
+template <TileFormat f>
+Dims gemm_dims(const MatmulArgs& a, int stages) {
     using S = GemmShape<f>;
     int64_t groups = 0;
     for (int i = 0; i < a.segments; ++i) groups += blocks_for(a.segment[i].blocks, S::row_blocks);
-    return {blocks_for(a.x.rows, S::columns), static_cast<int32_t>(groups), 1, 256, S::shared_bytes};
+    return {blocks_for(a.x.rows, S::columns), static_cast<int32_t>(groups), 1, 256, S::shared_bytes(stages)};
+}
+
+template <TileFormat f>
+void launch_matrix(const Exec& e, const MatmulArgs& a) {
+    constexpr uint32_t code = format_code(f);
+    if constexpr (two_stages<f>())
+        if (gemm_stages<f>(e) == 2) return launch(gemm_kernel<code, 2>, gemm_dims<f>(a, 2), *e.stream, a);
+    launch(gemm_kernel<code, 3>, gemm_dims<f>(a, 3), *e.stream, a);
 }
 
 // Whether many rows are multiplied sooner in blocks of 128 x 128 than 32 rows at a time. A tile of weights by
@@ -159,9 +183,10 @@ Dims gemm_dims(const MatmulArgs& a) {
 template <TileFormat f>
 bool as_matrix(const Exec& e, const MatmulArgs& a) {
     using S = GemmShape<f>;
-    if (a.x.rows <= few || S::shared_bytes > e.card->shared_per_block) return false;
+    const int stages = gemm_stages<f>(e);
+    if (a.x.rows <= few || stages == 0) return false;
     if (a.x.rows > most_streamed(e)) return true;
-    const Dims dims = gemm_dims<f>(a);
+    const Dims dims = gemm_dims<f>(a, stages);
     const int64_t turns = blocks_for(dims.x * dims.y, e.card->multiprocessors);
     const int64_t here = turns * S::row_blocks * (S::columns / few) * e.card->multiprocessors;
     return 2 * here <= 3 * row_blocks(a) * blocks_for(a.x.rows, few);
@@ -178,7 +203,7 @@ bool converts_itself(const Exec& e, const View& x, Type weight) {
 template <TileFormat f>
 void launch_rows(const Exec& e, const MatmulArgs& a, bool alone, std::span<std::byte> partial) {
     const int64_t rows = a.x.rows;
-    if (as_matrix<f>(e, a)) return launch(gemm_kernel<format_code(f)>, gemm_dims<f>(a), *e.stream, a);
+    if (as_matrix<f>(e, a)) return launch_matrix<f>(e, a);
     if (alone) return launch_product<f, 1, true>(e, a);
     if (rows <= 8) return launch_few<f, 1>(e, a, partial);
     if (rows <= 16) return launch_few<f, 2>(e, a, partial);

@@ -30,6 +30,8 @@ int device_count();
 std::string why_no_device();
 Result<Card> card(int device);
 size_t free_bytes(int device);
+// An error where none of what the kernels were compiled to runs on the card.
+Result<void> check_kernels(int device, const Card& card);
 // Whether the kernels were compiled for products of warpgroups (device.h).
 bool warpgroups_built();
 

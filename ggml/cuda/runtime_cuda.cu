@@ -19,6 +19,36 @@ Error error_of(int device, cudaError_t e) {
     return {ErrorCode::internal, cat("cuda:", device), cudaGetErrorString(e), ""};
 }
 
+// Never launched: the kernels' files are all compiled for the same cards, and this one's PTX, where that is
+// what the card needs, is translated at once.
+__global__ void no_kernel() {}
+
+// The error is about what the program brings for the card, not about the card.
+bool lacks_kernels(cudaError_t e) {
+    switch (e) {
+        case cudaErrorNoKernelImageForDevice:
+        case cudaErrorInvalidDeviceFunction:
+        case cudaErrorInvalidKernelImage:
+        case cudaErrorInvalidPtx:
+        case cudaErrorUnsupportedPtxVersion:
+        case cudaErrorJitCompilerNotFound:
+        case cudaErrorJitCompilationDisabled:
+            return true;
+        default:
+            return false;
+    }
+}
+
+std::string capability(int number) { return cat(number / 10, ".", number % 10); }
+
+// The compute capabilities that nvcc was told, of machine code and of PTX.
+std::string built_for() {
+    std::string list;
+    for (const int architecture : {__CUDA_ARCH_LIST__})
+        list += cat(list.empty() ? "" : ", ", capability(architecture / 10));
+    return list;
+}
+
 }  // namespace
 
 struct Stream::Recording {};
@@ -78,6 +108,20 @@ Result<Card> card(int device) {
            p.totalGlobalMem,
            free_bytes(device)};
     return c;
+}
+
+Result<void> check_kernels(int device, const Card& card) {
+    cudaFuncAttributes found{};
+    cudaError_t e = cudaSetDevice(device);
+    if (e == cudaSuccess) e = cudaFuncGetAttributes(&found, no_kernel);
+    if (e == cudaSuccess) return {};
+    (void)cudaGetLastError();
+    if (!lacks_kernels(e)) return error_of(device, e);
+    return Error{ErrorCode::unsupported, cat("cuda:", device),
+                 cat("kernels that ", card.name, " runs (compute capability ",
+                     capability(card.major * 10 + card.minor), ") are not in this program (built for ",
+                     built_for(), "): ", cudaGetErrorString(e)),
+                 "build it with -DCMAKE_CUDA_ARCHITECTURES=native, or use --device cpu"};
 }
 
 Result<std::shared_ptr<std::byte>> allocate(int device, size_t bytes, std::string_view purpose) {

@@ -2,6 +2,7 @@
 // They have hardly ever to be waited for: a step's inputs take a small part of a half.
 #include "ggml/cuda/small_copies.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ggml/base/checked.h"
@@ -27,10 +28,13 @@ Result<std::byte*> SmallCopies::room(Stream& stream, size_t bytes) {
 }
 
 Result<void> SmallCopies::upload(Stream& stream, std::byte* dst, std::span<const std::byte> src) {
-    if (src.empty()) return {};
-    std::byte* const at = NIBBLE_TRY(room(stream, src.size()));
-    std::memcpy(at, src.data(), src.size());
-    stream.to_device(dst, {at, src.size()});
+    for (size_t done = 0; done < src.size();) {
+        const auto part = src.subspan(done, std::min(src.size() - done, half_bytes));
+        std::byte* const at = NIBBLE_TRY(room(stream, part.size()));
+        std::memcpy(at, part.data(), part.size());
+        stream.to_device(dst + done, {at, part.size()});
+        done += part.size();
+    }
     return {};
 }
 

@@ -14,9 +14,11 @@ class SmallCopies {
   public:
     static Result<SmallCopies> create(int device);
 
-    static bool takes(size_t bytes) { return bytes <= half_bytes; }
-    // In the order of the stream; `src` may change when this returns.
+    // In the order of the stream; `src` may change when this returns. More than a half holds goes a half at a
+    // time, and more than both waits for its own beginning.
     Result<void> upload(Stream& stream, std::byte* dst, std::span<const std::byte> src);
+    // What a download can bring.
+    static bool takes(size_t bytes) { return bytes <= half_bytes; }
     // Waits for everything before it, and returns the first error since the last wait.
     Result<void> download(Stream& stream, std::span<std::byte> dst, const std::byte* src);
 

@@ -1,4 +1,5 @@
-// Copies that nobody waits for: uploads whose source changes at once, letters beside later work.
+// Copies that nobody waits for: uploads whose source changes at once, of any size, letters beside later work.
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -24,6 +25,25 @@ TEST_CASE("uploads arrive as they were sent, however many are under way") {
     REQUIRE(gpu->download(back, memory->data.get()));
     size_t wrong = 0;
     for (size_t i = 0; i < back.size(); ++i) wrong += back[i] != std::byte(i / bytes + 1);
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("an upload larger than page-locked memory arrives whole, and its source may change at once") {
+    const auto gpu = test_card();
+    if (!gpu) return;
+    constexpr size_t bytes = 9'000'001, before = 70'000;  // what lies in that memory already
+    const auto memory = gpu->allocate(before + bytes, "test");
+    REQUIRE(memory);
+    std::vector<std::byte> source(bytes);
+    const auto value = [](size_t i) { return static_cast<std::byte>(i * 7 + i / 256 * 13 + i / 65536); };
+    for (size_t i = 0; i < bytes; ++i) source[i] = value(i);
+    REQUIRE(gpu->upload(memory->data.get(), std::span(source).first(before)));
+    REQUIRE(gpu->upload(memory->data.get() + before, source));
+    std::fill(source.begin(), source.end(), std::byte{0});
+    std::vector<std::byte> back(before + bytes);
+    REQUIRE(gpu->download(back, memory->data.get()));
+    size_t wrong = 0;
+    for (size_t i = 0; i < back.size(); ++i) wrong += back[i] != value(i < before ? i : i - before);
     CHECK(wrong == 0);
 }
 

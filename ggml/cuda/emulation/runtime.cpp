@@ -39,6 +39,13 @@ std::string why_no_device() { return ""; }
 bool warpgroups_built() { return true; }
 size_t free_bytes(int) { return size_t{4} << 30; }
 
+Result<void> check_kernels(int device, const Card& card) {
+    const char* const kernels = std::getenv("NIBBLE_CARD_KERNELS");  // 0: as in a program for other cards
+    if (!kernels || std::string_view(kernels) != "0") return {};
+    return Error{ErrorCode::unsupported, cat("cuda:", device),
+                 cat("kernels that ", card.name, " runs are not in this program"), "use --device cpu"};
+}
+
 Result<Card> card(int device) {
     if (device < 0 || device >= device_count())
         return Error{ErrorCode::invalid_argument, cat("cuda:", device), "does not exist", ""};

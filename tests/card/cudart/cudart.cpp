@@ -173,6 +173,8 @@ const char* cudaGetErrorString(cudaError_t e) {
             return "no error";
         case cudaErrorMemoryAllocation:
             return "out of memory";
+        case cudaErrorNoKernelImageForDevice:
+            return "no kernel image is available for execution on the device";
         case cudaErrorIllegalAddress:
             return "an illegal memory access was encountered";
         default:
@@ -315,6 +317,17 @@ cudaError_t cudaFuncSetAttribute(const void* stub, cudaFuncAttribute attribute, 
         return rt().fail(cudaErrorInvalidValue, "an attribute, or more shared memory than a block can have");
     rt().shared_limits[stub] = value;
     return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* to, const void* stub) {
+    if (!rt().names.contains(stub)) return rt().fail(cudaErrorInvalidDeviceFunction, "not a kernel");
+    const auto kernel = rt().kernels.find(rt().names[stub]);
+    if (kernel == rt().kernels.end() || setting("NIBBLE_CARD_KERNELS", 1) == 0)
+        return rt().last = cudaErrorNoKernelImageForDevice;
+    *to = {};
+    to->sharedSizeBytes = kernel->second.static_shared;
+    to->maxThreadsPerBlock = kernel->second.most_threads;
+    to->ptxVersion = rt().capability;
+    return rt().broken;
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* stub, void** arguments) {
     const auto name = rt().names.find(stub);
