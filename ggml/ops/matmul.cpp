@@ -77,7 +77,7 @@ std::vector<OpCase> cases() {
                 single(t.type, rows, 37, std::max<int64_t>(block, 96 / block * block), false, false));
         list.push_back(single(t.type, 1, 1, block, true, true));
         list.push_back(single(t.type, 4, 130, block * 5, true, true));
-        list.push_back(single(t.type, 76, 19, std::max<int64_t>(block, 768 / block * block), true, false));
+        list.push_back(single(t.type, 79, 19, std::max<int64_t>(block, 768 / block * block), true, false));
         if (block == 1)
             for (const int64_t k : {1, 7, 15, 17, 63}) list.push_back(single(t.type, 6, 21, k, true, true));
     }
