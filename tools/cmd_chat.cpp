@@ -1,15 +1,17 @@
 // nibble chat: a conversation in a terminal; also from a pipe, one message a line.
-// Ctrl-C stops an answer and keeps what came; at the prompt a second one leaves, as does Ctrl-D. SIGTERM and
+// Ctrl-C stops an answer and keeps what came; at the prompt two in a row leave, as does Ctrl-D. SIGTERM and
 // SIGHUP (the terminal is gone) end it in order too: the session and the history are kept.
 #include <cstdio>
 #include <cstdlib>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "ggml/base/mapped_file.h"
 #include "src/chat/session.h"
 #include "tools/repl/commands.h"
+#include "tools/repl/file_lock.h"
 #include "tools/template_option.h"
 
 namespace nibble {
@@ -19,13 +21,20 @@ namespace {
 // version has another inode or another time.
 struct FileVersion {
     ino_t inode = 0;
-    int64_t seconds = 0, nanoseconds = 0;
+    int64_t seconds = 0, nanoseconds = 0, size = 0;
     bool operator==(const FileVersion&) const = default;
 };
+
+// What the session's file held when the chat began.
+struct Begun {
+    std::optional<FileVersion> version;
+    Conversation conversation;
+};
+
 std::optional<FileVersion> version_of(const std::string& path) {
     struct stat s {};
     if (::stat(path.c_str(), &s) != 0) return {};
-    return FileVersion{s.st_ino, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+    return FileVersion{s.st_ino, s.st_mtim.tv_sec, s.st_mtim.tv_nsec, s.st_size};
 }
 
 struct ChatCommand {
@@ -33,25 +42,26 @@ struct ChatCommand {
     TemplateOption chat_template;
     RunOptions options;
     SamplingOptions sampling;
-    std::string system, overflow = "drop", load, session;
+    std::optional<std::string> system;  // empty: none, whatever a session has
+    std::string overflow = "drop", load, session;
     int64_t n = -1;
     bool no_color = false, hide_thinking = false, no_history = false;
 
     Result<int> operator()() const;
-    Result<Chat> open(Engine& engine, const SamplerParams& params) const;
-    Result<void> keep(Chat& chat, const std::optional<FileVersion>& begun_from) const;
+    Result<Chat> open(Engine& engine, const SamplerParams& params, Begun& begun) const;
+    Result<void> keep(Chat& chat, const Begun& begun) const;
     ReplView make_view() const;
 };
 
 ReplView ChatCommand::make_view() const {
     const bool terminal = ::isatty(STDOUT_FILENO);
-    const char *no = std::getenv("NO_COLOR"), *term = std::getenv("TERM");
-    const bool colour = terminal && !no_color && !(no && *no) && !(term && std::string_view(term) == "dumb");
+    const char* const no = std::getenv("NO_COLOR");
+    const bool colour = terminal && knows_escapes() && !no_color && !(no && *no);
     return {terminal, colour, hide_thinking};
 }
 
-Result<Chat> ChatCommand::open(Engine& engine, const SamplerParams& params) const {
-    ModelFormat f = NIBBLE_TRY(chat_template.format(engine.tokenizer()));
+Result<Chat> ChatCommand::open(Engine& engine, const SamplerParams& params, Begun& begun) const {
+    ModelFormat f = NIBBLE_TRY(chat_template.format(engine.tokenizer(), NIBBLE_TRY(model.path())));
     if (!f.warning.empty()) std::fprintf(stderr, "nibble: warning: %s\n", f.warning.c_str());
     ChatOptions o;
     o.sampling = params;
@@ -59,23 +69,28 @@ Result<Chat> ChatCommand::open(Engine& engine, const SamplerParams& params) cons
     o.overflow = NIBBLE_TRY(find_overflow(overflow));
     Chat chat(engine, std::move(f.format), std::move(o));
     if (!load.empty()) chat.begin(NIBBLE_TRY(load_conversation(load)));
-    if (std::error_code ec; !session.empty() && std::filesystem::exists(session, ec)) {
+    begun.version = version_of(session);
+    if (begun.version && begun.version->size > 0) {  // an empty file is a new session
         const int32_t stored = NIBBLE_TRY(load_session(chat, session));
+        begun.conversation = chat.conversation;
         std::fprintf(stderr, "nibble: %s: %zu messages, %d tokens need no prefill\n", session.c_str(),
                      chat.conversation.messages.size(), stored);
     }
-    if (!system.empty()) chat.conversation.system = system;
+    if (system) chat.conversation.system = *system;
     return chat;
 }
 
 // A file that another chat has written since this one began is not replaced: there would be no way back to
-// that conversation.
-Result<void> ChatCommand::keep(Chat& chat, const std::optional<FileVersion>& begun_from) const {
+// that conversation. Chats that end at the same time, as when a machine is shut down, write one by one.
+Result<void> ChatCommand::keep(Chat& chat, const Begun& begun) const {
+    std::error_code ec;
+    const auto folder =
+        std::filesystem::weakly_canonical(std::filesystem::absolute(session, ec), ec).parent_path();
+    const FileLock lock(folder, O_RDONLY | O_DIRECTORY);
     const std::optional<FileVersion> there = version_of(session);
-    const bool of_another = there && there != begun_from;
-    if (chat.conversation.empty() && (!there || of_another)) return {};
+    if (chat.conversation == begun.conversation && (there || chat.conversation.empty())) return {};
     std::string name = session;
-    if (of_another) {
+    if (there && there != begun.version) {
         for (int i = 2; version_of(name); ++i) name = cat(session, ".", i);
         std::fprintf(stderr, "nibble: another chat has written %s; this one is kept in %s\n", session.c_str(),
                      name.c_str());
@@ -83,20 +98,25 @@ Result<void> ChatCommand::keep(Chat& chat, const std::optional<FileVersion>& beg
     return save_session(chat, name);
 }
 
-// Answers the last message, streaming. Errors are shown: the chat goes on.
+// Answers the last message, or `message` with what is attached before it; streaming. Errors are shown: the
+// chat goes on.
 void answer(Repl& r, std::optional<std::string> message) {
     take_interrupt();
     const ChatHooks hooks{[&](std::string_view text) { r.view.text(text); },
                           [&](const std::string& line) { r.view.notice(line); },
                           [] { return interrupt_pending() || ending_signal(); }};
-    auto turn = message ? r.chat.say(std::move(*message), hooks) : r.chat.answer(hooks);
+    auto turn = message ? r.chat.say(r.attachment + *message, hooks) : r.chat.answer(hooks);
     take_interrupt();
     r.view.end_answer();
     const std::optional<Conversation> otherwise = std::exchange(r.otherwise, {});
     if (!turn) {
         if (otherwise) r.chat.conversation = *otherwise;
-        return r.fail(turn.error());
+        r.fail(turn.error());
+        if (message && !r.attachment.empty())
+            r.view.notice("what is attached goes before the next message; /attach - drops it");
+        return;
     }
+    if (message) r.attachment.clear();
     r.last = *turn;
     r.view.status(*turn, r.chat.engine().ctx());
 }
@@ -107,14 +127,14 @@ void converse(Repl& r) {
         Input in = r.input.read();
         if (in.kind == Input::Kind::end || ending_signal()) return;
         if (in.kind == Input::Kind::interrupted) {
-            if (std::exchange(interrupted_before, true)) return;
+            if (std::exchange(interrupted_before, true) && !in.typed) return;
             r.view.line("(Ctrl-C again, Ctrl-D or /exit leaves)");
             continue;
         }
         interrupted_before = false;
         if (in.text.find_first_not_of(" \n") == std::string::npos) continue;
         if (!in.text.starts_with('/')) {
-            answer(r, std::exchange(r.attachment, {}) + in.text);
+            answer(r, std::move(in.text));
             continue;
         }
         const Result<void> done = run_command_line(r, in.text);
@@ -134,8 +154,8 @@ Result<int> ChatCommand::operator()() const {
     const auto path = NIBBLE_TRY(model.path());
     Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
     print_notes(engine, options, list);
-    const std::optional<FileVersion> begun_from = version_of(session);
-    Chat chat = NIBBLE_TRY(open(engine, params));
+    Begun begun;
+    Chat chat = NIBBLE_TRY(open(engine, params, begun));
 
     const TerminalGuard terminal;
     ReplView view = make_view();
@@ -145,14 +165,17 @@ Result<int> ChatCommand::operator()() const {
         view.line(cat(path.filename().string(), ", context ", engine.ctx(), " tokens, seed ", *params.seed,
                       ". /help lists the commands."));
     converse(repl);
-    if (!session.empty()) NIBBLE_TRY(keep(chat, begun_from));
+    if (!session.empty()) NIBBLE_TRY(keep(chat, begun));
     return repl.failed && !terminal.is_terminal() ? exit_failure : exit_ok;  // a script wants to know
 }
 
 std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<ChatCommand>();
     const std::string talk = "Conversation", screen = "Screen";
-    flags.value("--system", c->system, "the system prompt").group(talk);
+    flags
+        .each_value(
+            "--system", [c](const std::string& t) { c->system = t; }, "the system prompt; empty: none")
+        .group(talk);
     c->chat_template.add(flags, talk);
     flags.value("--load", c->load, "begin with a conversation saved by /save").type_name("FILE").group(talk);
     flags.value("--session", c->session, "keep conversation and KV cache in this file, and go on from it")
@@ -160,7 +183,7 @@ std::function<Result<int>()> setup(Flags& flags) {
         .type_name("FILE")
         .group(talk);
     flags.value("-n,--n-predict", c->n, "tokens of an answer [until it ends]")
-        .range(1, int64_t{1} << 40)
+        .range(-1, int64_t{1} << 40)  // -1 says that there is no limit
         .group(talk);
     flags.value("--context-overflow", c->overflow, "when the context is full; shift: drop also in mid-answer")
         .type_name("drop|stop|shift")

@@ -62,8 +62,8 @@ struct RunCommand {
                             const Request& base, RunOutput& output) const;
     Result<bool> generate(Engine& engine, RunOutput& output) const;
     void end_line(const RunOutput& output) const;
-    void print_statistics(const Engine& engine, const RunOutput& output, size_t allocated, LoadTime load,
-                          double wall, const SamplerParams& params) const;
+    void print_statistics(const RunOutput& output, size_t allocated, LoadTime load, double wall,
+                          const SamplerParams& params) const;
 };
 
 bool RunCommand::applies_template(const Tokenizer& tokenizer) const {
@@ -76,7 +76,7 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::vector<Conversati
     const Tokenizer& tokenizer = engine.tokenizer();
     std::optional<ChatFormat> format;
     if (applies_template(tokenizer)) {
-        ModelFormat f = NIBBLE_TRY(chat_template.format(tokenizer));
+        ModelFormat f = NIBBLE_TRY(chat_template.format(tokenizer, NIBBLE_TRY(model.path())));
         if (!f.warning.empty()) std::fprintf(stderr, "nibble: warning: %s\n", f.warning.c_str());
         format = std::move(f.format);
     }
@@ -144,28 +144,31 @@ Result<bool> RunCommand::generate(Engine& engine, RunOutput& output) const {
     return cancelled;
 }
 
+bool is_full(const RunOutput& output) {
+    return std::ranges::count(output.answers(), Finish::context, &RunAnswer::finish) > 0;
+}
+
 // The text is all there is on stdout; where people or statistics follow, its last line is ended.
 void RunCommand::end_line(const RunOutput& output) const {
     if (json || jsonl || output.ends_line()) return;
     if (::isatty(STDOUT_FILENO))
         std::fputc('\n', stdout), std::fflush(stdout);
-    else if (!quiet && same_stream(STDOUT_FILENO, STDERR_FILENO))
+    else if ((!quiet || is_full(output)) && same_stream(STDOUT_FILENO, STDERR_FILENO))
         std::fputc('\n', stderr);
 }
 
-void RunCommand::print_statistics(const Engine& engine, const RunOutput& output, size_t allocated,
-                                  LoadTime load, double wall, const SamplerParams& params) const {
+void RunCommand::print_statistics(const RunOutput& output, size_t allocated, LoadTime load, double wall,
+                                  const SamplerParams& params) const {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     const auto rate = [](int64_t count, double s) {
         return count > 0 && s > 0 ? static_cast<double>(count) / s : 0.0;
     };
     const RunAnswer& a = output.answers().front();
-    int64_t prompt = 0, generated = 0, full = 0;
+    int64_t prompt = 0, generated = 0;
     for (const RunAnswer& x : output.answers()) {
         prompt += x.prompt_tokens;
         generated += static_cast<int64_t>(x.tokens.size());
-        full += x.finish == Finish::context;
     }
     const bool one = output.answers().size() == 1;
     std::string choice = cat("seed ", *params.seed);
@@ -183,9 +186,6 @@ void RunCommand::print_statistics(const Engine& engine, const RunOutput& output,
         one ? rate(generated - 1, a.decode_seconds()) : rate(generated, wall), a.prompt_seconds() * 1e3,
         load.total * 1e3, load.pack * 1e3, static_cast<double>(allocated) / (1 << 20),
         static_cast<double>(usage.ru_maxrss) / 1024, choice.c_str());
-    if (full)
-        std::fprintf(stderr, "nibble: the context of %d tokens is full (give a larger --ctx)\n",
-                     engine.ctx());
 }
 
 Result<int> RunCommand::operator()() const {
@@ -198,6 +198,9 @@ Result<int> RunCommand::operator()() const {
     if (logprobs >= 0 && !json && !jsonl)
         return Error{ErrorCode::invalid_argument, "--logprobs", "has no place in plain text",
                      "add --json or --jsonl"};
+    if (std::ranges::find(stop, "") != stop.end())
+        return Error{ErrorCode::invalid_argument, "--stop", "is empty",
+                     "an unset variable? leave the option out"};
     if (jsonl && base.decoding.kind != Decoding::Kind::sample)
         return Error{ErrorCode::invalid_argument, "--jsonl",
                      "tells tokens as they come; of --beams and --best-of the answer is known at the end",
@@ -224,7 +227,7 @@ Result<int> RunCommand::operator()() const {
         parameters.update(to_json(params));
     if (decoding.best_of) parameters["best_of"] = decoding.best_of;
     const RunFormat format = json ? RunFormat::json : jsonl ? RunFormat::jsonl : RunFormat::text;
-    RunOutput output(format, engine.tokenizer(), std::move(parameters), load);
+    RunOutput output(format, !prompts.prompts.empty(), engine.tokenizer(), std::move(parameters), load);
     end_in_order();
     const Clock::time_point begin = Clock::now();
     if (grammar) base.constraint = NIBBLE_TRY(engine.constraint(std::move(*grammar)));
@@ -232,7 +235,10 @@ Result<int> RunCommand::operator()() const {
     const bool cancelled = NIBBLE_TRY(generate(engine, output));
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
     end_line(output);
-    if (!quiet) print_statistics(engine, output, engine.runner().allocated_bytes(), load, wall, params);
+    if (!quiet) print_statistics(output, engine.runner().allocated_bytes(), load, wall, params);
+    if (is_full(output))
+        std::fprintf(stderr, "nibble: the context of %d tokens is full (give a larger --ctx)\n",
+                     engine.ctx());
     const bool stuck = std::ranges::count(output.answers(), Finish::stuck, &RunAnswer::finish) > 0;
     if (stuck && !cancelled)
         return Error{ErrorCode::unsupported, "constraint",
@@ -268,7 +274,7 @@ void add_answer(Flags& flags, RunCommand& c) {
     const auto special =
         flags.on("--special", c.special, "control tokens in the prompt are parsed; implies --raw")
             .group(more);
-    for (const Flag o : {raw, special}) o.excludes("--template");
+    for (const Flag o : {raw, special}) o.excludes("--template").excludes("--system");
     special.excludes(chat);
     flags.value("-n,--n-predict", c.n, "tokens to generate [until the text or context ends]")
         .range(-1, int64_t{1} << 40)  // -1 says that there is no limit

@@ -27,7 +27,7 @@ Result<ChatTemplate> TemplateCommand::load() const {
     if (!vocab.chat_template)
         return Error{ErrorCode::not_found, file.path().string(), "carries no chat template",
                      "give one with --template"};
-    return ChatTemplate::parse(*vocab.chat_template, "chat template");
+    return own_template(*vocab.chat_template, file.path());
 }
 
 // "2026-11-20T12:00:00" or "2026-11-20".

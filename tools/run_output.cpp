@@ -150,8 +150,7 @@ Result<void> RunOutput::flush() {
     while (current_ < answers_.size()) {
         std::string& text = pending_[current_];
         const bool ended = answers_[current_].ended();
-        if (format_ == RunFormat::json && ended && answers_.size() > 1)
-            text = (current_ == 0 ? "[\n" : ",\n") + text;
+        if (format_ == RunFormat::json && ended && is_list_) text = (current_ == 0 ? "[\n" : ",\n") + text;
         std::fwrite(text.data(), 1, text.size(), stdout);
         if (!text.empty()) ends_line_ = text.ends_with('\n');
         text.clear();
@@ -163,7 +162,7 @@ Result<void> RunOutput::flush() {
 
 Result<void> RunOutput::finish() {
     NIBBLE_TRY(flush());
-    if (format_ == RunFormat::json) std::fputs(answers_.size() > 1 ? "\n]\n" : "\n", stdout);
+    if (format_ == RunFormat::json) std::fputs(is_list_ ? "\n]\n" : "\n", stdout);
     return flush_output();
 }
 

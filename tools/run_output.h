@@ -44,9 +44,15 @@ struct LoadTime {
 
 class RunOutput {
   public:
-    // `parameters` and `load` become part of every JSON object.
-    RunOutput(RunFormat format, const Tokenizer& tokenizer, nlohmann::ordered_json parameters, LoadTime load)
-        : format_(format), tokenizer_(&tokenizer), parameters_(std::move(parameters)), load_(load) {}
+    // `is_list`: --json writes an array, of however many answers. `parameters` and `load` become part of
+    // every JSON object.
+    RunOutput(RunFormat format, bool is_list, const Tokenizer& tokenizer, nlohmann::ordered_json parameters,
+              LoadTime load)
+        : format_(format),
+          is_list_(is_list),
+          tokenizer_(&tokenizer),
+          parameters_(std::move(parameters)),
+          load_(load) {}
 
     size_t add(RunAnswer answer);  // in the order of the prompts
     void take(const Event& event);
@@ -65,6 +71,7 @@ class RunOutput {
     nlohmann::ordered_json result(size_t index) const;
 
     RunFormat format_;
+    bool is_list_;
     const Tokenizer* tokenizer_;
     nlohmann::ordered_json parameters_;
     LoadTime load_;

@@ -58,20 +58,29 @@ Result<ChatTemplate> named_template(const std::string& name) {
     return ChatTemplate::parse(NIBBLE_TRY(template_text(name)), name);
 }
 
+Result<ChatTemplate> own_template(const std::string& source, const fs::path& model) {
+    auto parsed = ChatTemplate::parse(source, cat(model.string(), ": chat template"));
+    if (parsed) return parsed;
+    return Error{ErrorCode::corrupt, parsed.error().where, parsed.error().what,
+                 "--template does without the model's"};
+}
+
 void TemplateOption::add(Flags& flags, const std::string& group) {
     flags.value("--template", given, "chat template: a name or a file [the model's]")
         .type_name("TEMPLATE")
         .group(group);
 }
 
-Result<ModelFormat> TemplateOption::format(const Tokenizer& tokenizer) const {
+Result<ModelFormat> TemplateOption::format(const Tokenizer& tokenizer, const fs::path& model) const {
     const auto& own = tokenizer.vocab().chat_template;
     if (!given.empty()) return ModelFormat{{tokenizer, NIBBLE_TRY(named_template(given)), false}, ""};
     if (own) {
-        auto parsed = ChatTemplate::parse(*own, "chat template");
-        if (!parsed)  // a fault of the file, not of what the user wrote
-            return Error{ErrorCode::corrupt, parsed.error().where, parsed.error().what,
-                         cat("--template ", fallback_template(tokenizer), " does without the model's")};
+        auto parsed = own_template(*own, model);
+        if (!parsed) {
+            Error e = parsed.error();
+            e.fix = cat("--template ", fallback_template(tokenizer), " does without the model's");
+            return e;
+        }
         return ModelFormat{{tokenizer, std::move(*parsed), true}, ""};
     }
     const std::string name = fallback_template(tokenizer);

@@ -9,6 +9,8 @@ namespace nibble {
 
 // A file, or the name of a template that comes with the program.
 Result<ChatTemplate> named_template(const std::string& name);
+// The template that a model's file carries. Its faults are the file's, not what the user wrote.
+Result<ChatTemplate> own_template(const std::string& source, const std::filesystem::path& model);
 Result<std::string> template_text(const std::string& name);
 // The name of the one that a model without a template gets.
 std::string fallback_template(const Tokenizer& tokenizer);
@@ -22,8 +24,8 @@ struct ModelFormat {
 struct TemplateOption {
     std::string given;
     void add(Flags& flags, const std::string& group);
-    // The tokenizer must outlive the format.
-    Result<ModelFormat> format(const Tokenizer& tokenizer) const;
+    // For a model's file and its tokenizer, which must outlive the format.
+    Result<ModelFormat> format(const Tokenizer& tokenizer, const std::filesystem::path& model) const;
 };
 
 }  // namespace nibble

@@ -32,9 +32,14 @@ struct Error {
     }
 };
 
-// The same of something in `file`, for those who only know that part of it. Named once.
+// The same of something in `file`, for those who only know that part of it. Named once; and a fault of a file
+// is not one of what was asked for.
 inline Error of_file(Error e, const std::string& file) {
-    if (!e.where.starts_with(file)) e.where = e.where.empty() ? file : file + ": " + e.where;
+    const bool named =
+        e.where.starts_with(file) &&
+        (e.where.size() == file.size() || e.where[file.size()] == '/' || e.where[file.size()] == ':');
+    if (!named) e.where = e.where.empty() ? file : file + ": " + e.where;
+    if (e.code == ErrorCode::invalid_argument) e.code = ErrorCode::corrupt;
     return e;
 }
 

@@ -145,7 +145,11 @@ Result<int32_t> load_session(Chat& chat, const std::filesystem::path& path) {
         const auto bytes = std::as_bytes(std::span(pages));
         prefix.pages.emplace_back(bytes.begin(), bytes.end());
     }
-    NIBBLE_TRY(engine.import_prefix(prefix));
+    if (const auto imported = engine.import_prefix(prefix); !imported) {
+        Error e = imported.error();
+        if (e.where == "session") e.where = path.string();  // the engine knows no files
+        return e;
+    }
     chat.restore(std::move(state));
     return static_cast<int32_t>(prefix.tokens.size());
 }

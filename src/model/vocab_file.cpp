@@ -162,7 +162,9 @@ Result<Vocab> from_hf(const TensorFile& file) {
 }  // namespace
 
 Result<Vocab> read_vocab(const TensorFile& file) {
-    return file.kind() == TensorFile::Kind::hf ? from_hf(file) : from_gguf(file);
+    auto vocab = file.kind() == TensorFile::Kind::hf ? from_hf(file) : from_gguf(file);
+    if (!vocab) return of_file(vocab.error(), file.path().string());
+    return vocab;
 }
 
 Result<Tokenizer> read_tokenizer(const TensorFile& file) {

@@ -106,6 +106,37 @@ TEST_CASE("chat: two at a time keep the lines and the conversations of both") {
     }
 }
 
+TEST_CASE("chat: two that are ended at the same time keep both conversations") {
+    const Home home;
+    const auto args = home.chat({"-n", "4", "--no-history"});
+    Pty first(args), second(args);
+    say_hello(first);
+    say_hello(second);
+    first.signal(SIGTERM);
+    second.signal(SIGTERM);
+    CHECK(first.wait_end() == 128 + SIGTERM);
+    CHECK(second.wait_end() == 128 + SIGTERM);
+    CHECK(home.kept() == "2 messages");
+    CHECK(Home::kept(home.session + ".2") == "2 messages");
+}
+
+TEST_CASE("chat: who adds nothing to a session leaves its file alone, whatever others do") {
+    const Home home;
+    CHECK(nibble_cli({"chat", "-n", "4", "--no-history", "--session", home.session}, "Hello\n").code == 0);
+    const auto args = home.chat({"-n", "4", "--no-history"});
+    Pty silent(args), talking(args);
+    REQUIRE(silent.wait_for(prompt));
+    REQUIRE(talking.wait_for(prompt));
+    CHECK(home.kept() == "2 messages");  // a third that says nothing
+    talking.type("/undo" + enter);
+    say_hello(talking);
+    talking.type("/exit" + enter);
+    CHECK(talking.wait_end() == 0);
+    silent.type("/exit" + enter);
+    CHECK(silent.wait_end() == 0);
+    CHECK(!fs::exists(home.session + ".2"));
+}
+
 TEST_CASE(
     "chat: a stopped job that is killed ends, keeps its session and leaves the shell's terminal alone") {
     const std::string bash = "/bin/bash";

@@ -177,8 +177,9 @@ TEST_CASE("chat on a terminal: paths with spaces and from ~, completed; a slash 
 TEST_CASE("chat on a terminal that knows no escape sequences, and with its output in a file, sends none") {
     const Home home;
     const std::string out = (home.dir / "out").string();
-    {
-        Pty t({"/bin/sh", "-c", "TERM=dumb exec \"$0\" chat -n 2", NIBBLE_BINARY});
+    for (const std::string term : {"TERM=dumb; ", "TERM=; ", "unset TERM; "}) {
+        CAPTURE(term);
+        Pty t({"/bin/sh", "-c", term + "exec \"$0\" chat -n 2", NIBBLE_BINARY});
         REQUIRE(t.wait_for(prompt));
         t.type("Hi" + enter);
         REQUIRE(t.wait_for("[2 tokens"));

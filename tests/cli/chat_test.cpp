@@ -69,6 +69,92 @@ TEST_CASE("chat: commands, saving and loading, errors that do not end it") {
     check_refused(nibble_cli({"chat", "--context-overflow", "ignore"}), 2, "ignore");
 }
 
+TEST_CASE("chat: a command that takes no argument refuses words behind it and does nothing") {
+    const Scratch s;
+    const std::string file = (s.dir / "c.json").string();
+    const ProcessResult r = nibble_cli(
+        {"chat", "-n", "2", "--seed", "1", "--no-history"},
+        cat("Hello\n/clear the table\n/undo all\n/probs abc\n/bye now\n/stats  \n/save ", file, "\n"));
+    CHECK(r.code == 1);
+    for (const std::string name : {"clear", "undo", "probs", "bye"})
+        CHECK_MESSAGE(r.err.find(cat("/", name, ": takes no argument")) != std::string::npos, name);
+    CHECK(std::ranges::count(r.err, '\n') == 4);
+    CHECK(r.out.find("The most likely") == std::string::npos);
+    CHECK(nlohmann::json::parse(*read_text_file(file))["messages"].size() == 2);
+}
+
+TEST_CASE("chat: the system prompt is set, shown and removed; --system '' is none, whatever a session has") {
+    const ProcessResult r =
+        nibble_cli({"chat", "--no-history"},
+                   "/system Be kind.\n/system\n/system \"\"\n/system\n/system x\n/system -\n/system\n");
+    CHECK(r.code == 0);
+    const std::string set = "The system prompt is set.\n",
+                      removed = "The system prompt is removed.\nNo system prompt.\n";
+    CHECK(r.out == cat(set, "Be kind.\n", removed, set, removed));
+    const Scratch s;
+    const std::vector<std::string> args = {"chat",         "-n",        "2",
+                                           "--no-history", "--session", (s.dir / "session").string()};
+    const auto with = [&](const std::vector<std::string>& more, const std::string& input) {
+        std::vector<std::string> all = args;
+        all.insert(all.end(), more.begin(), more.end());
+        return nibble_cli(all, input);
+    };
+    CHECK(with({"--system", "Be kind."}, "Hello\n").code == 0);
+    CHECK(with({}, "/system\n").out == "Be kind.\n");
+    CHECK(with({"--system", ""}, "/system\n").out == "No system prompt.\n");
+    CHECK(with({}, "/system\n").out == "No system prompt.\n");
+}
+
+TEST_CASE("chat: what is attached waits for a message that is answered, and can be taken back") {
+    const Scratch s;
+    const std::string file = (s.dir / "c.json").string();
+    const std::string note = s.file("note.txt", "Gold."), empty = s.file("empty.json", R"({"messages": []})");
+    std::string book;
+    for (int i = 0; i < 1000; ++i) book += "word ";
+    const auto first_message = [&](const std::string& input, int code) {
+        const ProcessResult r = nibble_cli({"chat", "-n", "2", "--seed", "1", "--no-history"},
+                                           cat("/attach ", note, "\n", input, "\nHello\n/save ", file, "\n"));
+        CHECK(r.code == code);
+        CHECK((r.err.find("/attach - drops it") != std::string::npos) == (code == 1));
+        CHECK((r.out.find("What was attached is dropped.") != std::string::npos) == (code == 0));
+        return nlohmann::json::parse(*read_text_file(file))["messages"][0]["content"].get<std::string>();
+    };
+    CHECK(first_message(book, 1) == "note.txt:\nGold.\n\nHello");
+    CHECK(first_message(cat(book, "\n/attach ", note), 1) == "note.txt:\nGold.\n\nnote.txt:\nGold.\n\nHello");
+    CHECK(first_message("/attach -", 0) == "Hello");
+    CHECK(first_message("/clear", 0) == "Hello");
+    CHECK(first_message("/load " + empty, 0) == "Hello");
+    // It goes with one message, not with all.
+    CHECK(nibble_cli({"chat", "-n", "2", "--no-history"},
+                     cat("/attach ", note, "\nOne\nTwo\n/save ", file, "\n/attach -\n"))
+              .err == "nibble: /attach: nothing is attached\n");
+    CHECK(nlohmann::json::parse(*read_text_file(file))["messages"][2]["content"] == "Two");
+}
+
+TEST_CASE("chat in a pipe: line ends and byte order marks of other systems are no text") {
+    const Scratch s;
+    const std::string file = (s.dir / "c.json").string();
+    const ProcessResult r =
+        nibble_cli({"chat", "-n", "2", "--seed", "1", "--no-history"},
+                   cat("\xEF\xBB\xBFHello\r\n\r\none\\\r\ntwo\r\n/system Be\rkind.\r\n/save ", file, "\r\n"));
+    CHECK(r.code == 0);
+    const auto saved = nlohmann::json::parse(*read_text_file(file))["messages"];
+    REQUIRE(saved.size() == 5);
+    CHECK(saved[0]["content"] == "Be\rkind.");
+    CHECK(saved[1]["content"] == "Hello");
+    CHECK(saved[3]["content"] == "one\ntwo");
+}
+
+TEST_CASE("chat: -n -1 is an answer that ends by itself, as for run") {
+    CHECK(nibble_cli({"chat", "-n", "-1", "--no-history"}, "/exit\n").code == 0);
+    check_refused(nibble_cli({"chat", "-n", "-2", "--no-history"}), 2, "not in range -1 to 1099511627776");
+    const Scratch s;
+    ::setenv("NIBBLE_CONFIG", s.file("config.toml", "n-predict = -1\n").c_str(), 1);
+    const ProcessResult r = nibble_cli({"chat", "--no-history"}, "/exit\n");
+    ::unsetenv("NIBBLE_CONFIG");
+    CHECK(r.code == 0);
+}
+
 TEST_CASE("chat: what fails leaves the conversation as it was, and the next message is answered") {
     const Scratch s;
     const std::string file = (s.dir / "c.json").string();
@@ -143,6 +229,27 @@ TEST_CASE("chat on a terminal: Ctrl-C stops the answer and keeps it; at the prom
     CHECK(t.restored());
     const auto saved = nlohmann::json::parse(*read_text_file(home.dir / "kept.json"));
     CHECK(saved["messages"][1]["content"].get<std::string>().size() > 10);
+}
+
+TEST_CASE("chat on a terminal: Ctrl-C on a line with text only discards it") {
+    const Home home;
+    Pty t(chat());
+    REQUIRE(t.wait_for(prompt));
+    for (const std::string line : {"abc", "long new line"}) {
+        t.type(line);
+        REQUIRE(t.wait_for(line));
+        t.type(ctrl_c);
+        REQUIRE(t.wait_for("Ctrl-C again"));
+        REQUIRE(t.wait_for(prompt));
+    }
+    t.type("one\\" + enter);  // the second line of a message
+    REQUIRE(t.wait_for("... "));
+    t.type(ctrl_c);
+    REQUIRE(t.wait_for("Ctrl-C again"));
+    REQUIRE(t.wait_for(prompt));
+    t.type(ctrl_c);
+    CHECK(t.wait_end() == 0);
+    CHECK(t.restored());
 }
 
 TEST_CASE("chat on a terminal: several lines by backslash, block, Ctrl-J and paste; wide characters") {
@@ -248,6 +355,13 @@ TEST_CASE("chat --session: a second run goes on without prefill; another cache t
     CHECK(r.out.find("the rest reused") != std::string::npos);
     CHECK(nibble_cli(args, "/clear\n").code == 0);
     CHECK(nibble_cli(args, "/exit\n").err.find("0 messages, ") != std::string::npos);
+    // As mktemp makes one.
+    auto fresh = args;
+    fresh.back() = s.file("empty", "");
+    CHECK(nibble_cli(fresh, "/exit\n").err.empty());
+    CHECK(fs::file_size(fresh.back()) == 0);
+    CHECK(nibble_cli(fresh, "Who?\n").err.empty());
+    CHECK(nibble_cli(fresh, "/exit\n").err.find("2 messages, ") != std::string::npos);
     // Not only when all has been said.
     check_refused(nibble_cli({"chat", "--session", "/nonexistent/x"}, "Who?\n"), 1,
                   "/nonexistent/x: the folder");

@@ -36,9 +36,17 @@ Result<void> help(Repl& r, const std::string&) {
     return {};
 }
 
+// What is attached was meant for the conversation that there was.
+void drop_attachment(Repl& r) {
+    if (r.attachment.empty()) return;
+    r.attachment.clear();
+    r.view.line("What was attached is dropped.");
+}
+
 Result<void> clear(Repl& r, const std::string&) {
     r.chat.begin({r.chat.conversation.system, {}});
     r.view.line("The conversation is empty.");
+    drop_attachment(r);
     return {};
 }
 
@@ -47,8 +55,9 @@ Result<void> set_system(Repl& r, const std::string& text) {
         r.view.line(r.chat.conversation.system.empty() ? "No system prompt." : r.chat.conversation.system);
         return {};
     }
-    r.chat.conversation.system = text;
-    r.view.line("The system prompt is set.");
+    const bool remove = text == "-" || text == "\"\"";
+    r.chat.conversation.system = remove ? "" : text;
+    r.view.line(remove ? "The system prompt is removed." : "The system prompt is set.");
     return {};
 }
 
@@ -105,6 +114,7 @@ Result<void> load(Repl& r, const std::string& path) {
     if (path.empty()) return usage("/load", "needs a file");
     r.chat.begin(NIBBLE_TRY(load_conversation(expanded(path))));
     r.view.line(cat("Loaded ", messages(r.chat.conversation.messages.size()), "."));
+    drop_attachment(r);
     return {};
 }
 
@@ -187,6 +197,11 @@ Result<void> probs(Repl& r, const std::string&) {
 
 Result<void> attach(Repl& r, const std::string& given) {
     if (given.empty()) return usage("/attach", "needs a file");
+    if (given == "-") {
+        if (r.attachment.empty()) return usage("/attach", "nothing is attached");
+        drop_attachment(r);
+        return {};
+    }
     const std::string path = expanded(given);
     const std::string text = NIBBLE_TRY(read_text_file(path, max_attachment));
     r.attachment += cat(fs::path(path).filename().string(), ":\n", text, "\n\n");
@@ -213,7 +228,7 @@ Result<void> leave(Repl& r, const std::string&) {
 constexpr ReplCommand table[] = {
     {"/help", "/?", "", "these lines", help},
     {"/clear", "/new", "", "begin anew, keeping the system prompt", clear},
-    {"/system", "", "[TEXT]", "show or set the system prompt", set_system},
+    {"/system", "", "[TEXT]", "show or set the system prompt; - or \"\" removes it", set_system},
     {"/regenerate", "/regen /retry", "", "answer the last message again", regenerate},
     {"/undo", "", "", "take the last turn back", undo},
     {"/edit", "", "[TEXT]", "change the last message and answer it", edit},
@@ -224,7 +239,7 @@ constexpr ReplCommand table[] = {
     {"/tokens", "", "[TEXT]", "count the conversation's tokens, or show a text's", tokens},
     {"/stats", "", "", "figures of the last answer", stats},
     {"/probs", "", "", "the most likely first tokens of the answer", probs},
-    {"/attach", "", "FILE", "put a file before the next message", attach},
+    {"/attach", "", "FILE", "put a file before the next message; - takes it back", attach},
     {"/template", "", "[NAME|FILE]", "show or replace the chat template", show_template},
     {"/exit", "/bye /quit", "", "leave, as Ctrl-D does", leave},
 };
@@ -256,14 +271,19 @@ void complete_path(const std::string& word, ReplInput::Completions& out) {
 std::span<const ReplCommand> repl_commands() { return table; }
 
 Result<void> run_command_line(Repl& repl, const std::string& line) {
+    constexpr const char* text_fix = "see /help; after a space it is text";
     const size_t space = line.find_first_of(" \n");
     const std::string name = line.substr(0, space);
     std::string argument = space == std::string::npos ? "" : line.substr(space + 1);
     argument.erase(0, std::min(argument.find_first_not_of(' '), argument.size()));
     while (argument.ends_with(' ')) argument.pop_back();
-    for (const ReplCommand& c : table)
-        if (is_named(c, name)) return c.run(repl, argument);
-    return usage(name, "is not a command", "see /help; after a space it is text");
+    for (const ReplCommand& c : table) {
+        if (!is_named(c, name)) continue;
+        if (c.arguments.empty() && argument.find_first_not_of(" \n") != std::string::npos)
+            return usage(name, "takes no argument", text_fix);
+        return c.run(repl, argument);
+    }
+    return usage(name, "is not a command", text_fix);
 }
 
 ReplInput::Completions complete_command(const std::string& before) {

@@ -19,7 +19,7 @@ struct Repl {
     ReplInput& input;
     const TerminalGuard& terminal;
     Turn last{};                              // the last answer's figures
-    std::string attachment{};                 // put before the next message
+    std::string attachment{};                 // put before the next message, until one is answered
     bool answer_now = false;                  // set by a command: the last message is to be answered
     std::optional<Conversation> otherwise{};  // and the conversation if it cannot be
     bool leave = false;
@@ -32,13 +32,14 @@ struct Repl {
 };
 
 struct ReplCommand {
-    std::string_view name, aliases, arguments, help;
+    std::string_view name, aliases, arguments, help;  // no arguments: further words are refused
     Result<void> (*run)(Repl& repl, const std::string& argument);
 };
 
 std::span<const ReplCommand> repl_commands();
 
-// Runs "/name argument". Errors: an unknown name; what the command says.
+// Runs "/name argument". Errors: an unknown name; words behind a command that takes none; what the command
+// says.
 Result<void> run_command_line(Repl& repl, const std::string& line);
 
 // Commands, parameter keys after /set, template names, paths.

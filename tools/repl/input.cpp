@@ -18,13 +18,13 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <poll.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "src/text/utf8.h"
+#include "tools/repl/file_lock.h"
 
 namespace nibble {
 namespace fs = std::filesystem;
@@ -40,15 +40,21 @@ struct HistoryEnd {
 };
 using HistoryPtr = std::unique_ptr<History, HistoryEnd>;
 
-// What `file` holds.
-HistoryPtr load_history(const fs::path& file) {
+HistoryPtr new_history() {
     HistoryPtr h(::history_init());
     if (!h) return h;
     HistEvent event;
     ::history(h.get(), &event, H_SETSIZE, history_size);
     ::history(h.get(), &event, H_SETUNIQUE, 1);
-    if (!file.empty()) ::history(h.get(), &event, H_LOAD, file.c_str());
     return h;
+}
+
+// False when `file` holds something that cannot be read as a history.
+bool load(History& h, const fs::path& file) {
+    std::error_code ec;
+    if (fs::file_size(file, ec) == 0 || ec) return true;
+    HistEvent event;
+    return ::history(&h, &event, H_LOAD, file.c_str()) >= 0;
 }
 
 void add_line(History& h, const std::string& line) {
@@ -60,16 +66,14 @@ void add_line(History& h, const std::string& line) {
 void append_history(const fs::path& file, const std::vector<std::string>& lines) {
     std::error_code ec;
     fs::create_directories(file.parent_path(), ec);
-    const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return;
-    ::fchmod(fd, 0600);
-    ::flock(fd, LOCK_EX);
-    if (const HistoryPtr all = load_history(file)) {
-        for (const std::string& line : lines) add_line(*all, line);
-        HistEvent event;
-        ::history(all.get(), &event, H_SAVE, file.c_str());
-    }
-    ::close(fd);
+    const FileLock lock(file, O_WRONLY | O_CREAT);
+    if (!lock.is_open()) return;
+    ::chmod(file.c_str(), 0600);
+    const HistoryPtr all = new_history();
+    if (!all || !load(*all, file)) return;
+    for (const std::string& line : lines) add_line(*all, line);
+    HistEvent event;
+    ::history(all.get(), &event, H_SAVE, file.c_str());
 }
 
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
@@ -124,8 +128,10 @@ struct ReplInput::State {
     std::optional<QuietKeys> quiet;
     std::deque<wchar_t> queue;  // read and not yet asked for
     bool pasting = false, pasted_return = false, more = false;
+    bool typed = false;  // since the line began: libedit has forgotten a line that was interrupted
     std::string piped;
     size_t piped_at = 0;
+    bool piped_begins = true;
 
     static State& of(EditLine* el) {
         void* data = nullptr;
@@ -164,6 +170,7 @@ struct ReplInput::State {
         }
         return static_cast<unsigned char>(piped[piped_at++]);
     }
+    std::optional<std::string> piped_line();
     int next(wchar_t* out);
     void escape();
     static std::string key_of(const std::string& sequence);
@@ -275,7 +282,20 @@ int ReplInput::State::next(wchar_t* out) {
     }
     *out = queue.front();
     queue.pop_front();
+    typed = true;
     return 1;
+}
+
+// Without what other systems put around lines: a byte order mark before the first, a return behind each.
+std::optional<std::string> ReplInput::State::piped_line() {
+    constexpr std::string_view mark = "\xEF\xBB\xBF";
+    std::string text;
+    int c = 0;
+    while ((c = piped_byte()) >= 0 && c != '\n') text += static_cast<char>(c);
+    if (c < 0 && text.empty()) return {};
+    if (std::exchange(piped_begins, false) && text.starts_with(mark)) text.erase(0, mark.size());
+    if (text.ends_with('\r')) text.pop_back();
+    return text;
 }
 
 void ReplInput::State::replace_line(const std::string& text) const {
@@ -326,7 +346,8 @@ ReplInput::ReplInput(const TerminalGuard& terminal, fs::path history, Completer 
     use_utf8();
     s.el = ::el_init("nibble", stdin, stdout, stderr);
     s.history_file = std::move(history);
-    s.history = load_history(s.history_file);
+    s.history = new_history();
+    if (s.history) (void)load(*s.history, s.history_file);
     if (!s.el || !s.history) return;
     ::el_set(s.el, EL_CLIENTDATA, &s);
     ::el_set(s.el, EL_EDITOR, "emacs");
@@ -349,19 +370,17 @@ ReplInput::~ReplInput() {
     if (s.el) ::el_end(s.el);
 }
 
-std::optional<std::string> ReplInput::line(bool more, Input::Kind& why) {
+std::optional<std::string> ReplInput::line(bool more, Input& why) {
     State& s = *state_;
     s.more = more;
     if (!s.el) {
-        std::string text;
-        int c = 0;
-        while ((c = s.piped_byte()) >= 0 && c != '\n') text += static_cast<char>(c);
-        why = interrupt_pending() ? Input::Kind::interrupted : Input::Kind::end;
-        if (c < 0 && text.empty()) return {};
+        auto text = s.piped_line();
+        why.kind = interrupt_pending() ? Input::Kind::interrupted : Input::Kind::end;
         return text;
     }
     s.bracket_pastes(true);
     if (take_screen_change().resized) ::el_resize(s.el);
+    s.typed = false;
     int n = 0;
     errno = 0;
     const char* raw = ::el_gets(s.el, &n);
@@ -371,7 +390,8 @@ std::optional<std::string> ReplInput::line(bool more, Input::Kind& why) {
     s.pasting = false;
     if (text.empty()) {
         std::fputc('\n', stdout);
-        why = take_interrupt() ? Input::Kind::interrupted : Input::Kind::end;
+        why.kind = take_interrupt() ? Input::Kind::interrupted : Input::Kind::end;
+        why.typed = more || s.typed;
         return {};
     }
     if (text.ends_with('\n')) text.pop_back();
@@ -385,14 +405,14 @@ std::optional<std::string> ReplInput::line(bool more, Input::Kind& why) {
 Input ReplInput::read() {
     constexpr std::string_view block = "\"\"\"";
     Input in;
-    auto first = line(false, in.kind);
+    auto first = line(false, in);
     if (!first) return in;
     std::string text = std::move(*first);
     const bool in_block = text.starts_with(block);
     if (in_block) text.erase(0, block.size());
     while (in_block ? !text.ends_with(block) : text.ends_with('\\')) {
         if (!in_block) text.pop_back();
-        auto next = line(true, in.kind);
+        auto next = line(true, in);
         if (!next && in.kind == Input::Kind::interrupted) return in;
         if (!next) break;
         if (!in_block || !text.empty()) text.push_back('\n');

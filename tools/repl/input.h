@@ -16,6 +16,7 @@ namespace nibble {
 struct Input {
     enum class Kind : uint8_t { message, interrupted, end } kind = Kind::end;
     std::string text;
+    bool typed = false;  // interrupted: there was something to discard
 };
 
 class ReplInput {
@@ -35,7 +36,7 @@ class ReplInput {
 
   private:
     struct State;
-    std::optional<std::string> line(bool more, Input::Kind& why);
+    std::optional<std::string> line(bool more, Input& why);
     std::unique_ptr<State> state_;
 };
 

@@ -92,9 +92,8 @@ TerminalGuard::TerminalGuard() {
     for (const int s : {SIGTERM, SIGHUP})
         if (!is_ignored(s)) handle(s, on_end);  // nohup ignores one
     terminal_ = ::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO) && ::tcgetattr(STDIN_FILENO, &saved) == 0;
-    const char* const term = std::getenv("TERM");
     if (!terminal_) return;
-    screen_ = term && std::string_view(term) != "dumb";
+    screen_ = knows_escapes();
     plain_screen = screen_;
     guarded = 1;
     for (const int s : {SIGQUIT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) handle(s, on_deadly);
@@ -109,6 +108,11 @@ TerminalGuard::~TerminalGuard() {
 
 void TerminalGuard::restore() const {
     if (terminal_) give_back();
+}
+
+bool knows_escapes() {
+    const char* const term = std::getenv("TERM");
+    return term && *term && std::string_view(term) != "dumb";
 }
 
 QuietKeys::QuietKeys() {

@@ -14,13 +14,16 @@ class TerminalGuard {
     TerminalGuard& operator=(const TerminalGuard&) = delete;
 
     bool is_terminal() const { return terminal_; }
-    // Whether the terminal understands escape sequences.
+    // Whether it understands escape sequences.
     bool has_screen() const { return screen_; }
     void restore() const;  // the saved state, e.g. for an editor
 
   private:
     bool terminal_ = false, screen_ = false;
 };
+
+// Whether $TERM names a terminal that understands escape sequences.
+bool knows_escapes();
 
 // Keys are neither shown nor lost while no line is edited, and Enter and Ctrl-J stay different ones; Ctrl-C
 // still is a signal.
