@@ -133,6 +133,8 @@ std::string usage_message(const CLI::App& root, const CLI::Error& e, const std::
     }
     if (command.empty()) return message("a command is missing");
     std::string what = e.what();
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&e))  // the command line has ended behind its name
+        return message(cat(what.substr(0, what.find(": ")), ": needs a value"));
     constexpr std::string_view unreadable = "Could not convert: ", is = " = ";
     if (const size_t at = what.find(is); what.starts_with(unreadable) && at != what.npos)
         what = cat(what.substr(unreadable.size(), at - unreadable.size()), ": '", what.substr(at + is.size()),

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "ggml/base/result.h"
 
@@ -15,6 +16,10 @@ class Option;
 }  // namespace CLI
 
 namespace nibble {
+
+// Whether it may stand behind "--switch=", or be the setting of a switch: true, false, on, off, yes, no, 1
+// or 0.
+bool is_switch_value(std::string_view text);
 
 // A flag or positional of a command: a handle, valid as long as the command.
 class Flag {
@@ -28,7 +33,7 @@ class Flag {
     Flag needs(const std::string& name) const;
     Flag excludes(Flag other) const;
     Flag excludes(const std::string& name) const;
-    Flag range(int64_t least, int64_t most) const;  // of each value
+    Flag range(int64_t least, int64_t most) const;  // of each value, an integer
     Flag real_range(double least, double most) const;
     Flag show_default() const;  // what its value is now
     Flag show_default(const std::string& text) const;
@@ -53,6 +58,9 @@ class Flags {
                     const std::string& help) const;
     // Likewise; an Error is one of the command line.
     Flag each_checked(const std::string& names, std::function<Result<void>(const std::string&)> take,
+                      const std::string& help) const;
+    // Likewise of a list in one text: what repetitions give is joined by commas.
+    Flag joined_value(const std::string& names, std::function<void(const std::string&)> take,
                       const std::string& help) const;
     // Without a value. "--x,!--no-x" can also be switched off.
     Flag on(const std::string& names, bool& to, const std::string& help) const;

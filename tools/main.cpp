@@ -58,11 +58,26 @@ Result<std::vector<SettingArgument>> settings_for(const CLI::App& root, const CL
     return setting_arguments(NIBBLE_TRY(read_settings()), root, command, args.subspan(1));
 }
 
-// A setting that the user did not type should not be a riddle when it is refused.
-void note_origin(std::span<const SettingArgument> settings, std::string message) {
-    std::ranges::replace(message, '_', '-');
+// Whether the word stands in the text, and not as a part of another one.
+bool mentions(std::string_view text, std::string_view word) {
+    const auto in_word = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    };
+    for (size_t at = text.find(word); !word.empty() && at != text.npos; at = text.find(word, at + 1)) {
+        const size_t end = at + word.size();
+        if ((at == 0 || !in_word(text[at - 1])) &&
+            (end == text.size() || (!in_word(text[end]) && text[end] != '-')))
+            return true;
+    }
+    return false;
+}
+
+// A setting that the user did not type should not be a riddle when it is refused, or the file that it names.
+void note_origin(std::span<const SettingArgument> settings, const std::string& message, bool usage) {
+    std::string dashed = message;
+    std::ranges::replace(dashed, '_', '-');
     for (const SettingArgument& s : settings)
-        if (message.find(s.name) != std::string::npos)
+        if ((usage && mentions(dashed, s.name)) || mentions(message, s.path))
             std::fprintf(stderr, "nibble: note: %s comes from %s\n", printable(s.text).c_str(),
                          printable(s.origin, max_message).c_str());
 }
@@ -118,12 +133,12 @@ int main(int argc, char** argv) {
     } catch (const CLI::ParseError& e) {
         const int code = app.exit(e) == 0 ? exit_ok : exit_usage;
         if (code == exit_ok) return flushed(code);
-        note_origin(settings, e.what());
+        note_origin(settings, e.what(), true);
         return code;
     }
     const Result<void> filled = refuse_empty_values(*app.get_subcommands()[0]);
     const Result<int> code = filled ? outcome(selected) : Result<int>(filled.error());
     if (code) return flushed(*code);
-    if (code.error().code == ErrorCode::invalid_argument) note_origin(settings, code.error().message());
+    note_origin(settings, code.error().message(), code.error().code == ErrorCode::invalid_argument);
     return report(code.error());
 }

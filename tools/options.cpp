@@ -11,6 +11,7 @@
 #include "ggml/cpu/cpu_backend.h"
 #include "ggml/file/gguf_reader.h"
 #include "tools/settings.h"
+#include "tools/standard_input.h"
 
 namespace nibble {
 namespace fs = std::filesystem;
@@ -27,6 +28,14 @@ Result<Type> cache_type(const std::string& name, std::string_view flag) {
         return Error{ErrorCode::invalid_argument, std::string(flag), cat("'", name, "' is not a type"),
                      "use f32, f16, bf16, int8 or int4"};
     return *type;
+}
+
+// Whether its text is a list, separated by commas.
+bool is_list(const Param& p) {
+    using P = SamplerParams;
+    return std::holds_alternative<std::string P::*>(p.field) ||
+           std::holds_alternative<std::vector<std::string> P::*>(p.field) ||
+           std::holds_alternative<std::vector<LogitBias> P::*>(p.field);
 }
 
 }  // namespace
@@ -150,15 +159,15 @@ std::vector<Backend*> pointers(const std::vector<std::unique_ptr<Backend>>& back
 
 void SamplingOptions::add(Flags& flags) {
     constexpr std::string_view common[] = {"temperature", "top_k", "top_p", "min_p", "seed"};
-    for (const Param& p : param_table())
-        flags
-            .each_value(
-                std::string(p.flag),
-                [this, key = p.key](const std::string& text) { given.emplace_back(key, text); },
-                std::string(p.help))
-            .show_default(default_text(p))
+    for (const Param& p : param_table()) {
+        const std::string name(p.flag), help(p.help);
+        const auto take = [this, key = p.key](const std::string& text) { given.emplace_back(key, text); };
+        const Flag flag =
+            is_list(p) ? flags.joined_value(name, take, help) : flags.each_value(name, take, help);
+        flag.show_default(default_text(p))
             .type_name("X")
             .group(std::ranges::find(common, p.key) == std::end(common) ? "More sampling" : "Sampling");
+    }
 }
 
 Result<SamplerParams> SamplingOptions::params() const {
@@ -191,7 +200,7 @@ Result<std::vector<Window>> WindowOptions::cut(const Engine& engine) const {
     if (step > ctx)
         return Error{ErrorCode::invalid_argument, "--stride",
                      cat(step, " is longer than the window of ", ctx), ""};
-    const std::string text = NIBBLE_TRY(read_text_file(file));
+    const std::string text = NIBBLE_TRY(read_input(file));
     const Vocab& vocab = engine.tokenizer().vocab();
     const auto tokens = engine.tokenizer().encode(text, {false, false});
     auto windows = cut_windows(tokens, ctx, step, vocab.add_bos ? vocab.bos : std::nullopt);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
@@ -59,11 +60,32 @@ const CLI::Option* find_option(const CLI::App& command, const std::string& name)
                                                                                                      : *it;
 }
 
-// Some commands use the same word for a switch and others for a text: one does not set the other.
-bool suits(const CLI::Option& o, const std::vector<std::string>& values) {
-    if (o.get_items_expected_max() > 0) return true;
-    constexpr std::string_view words[] = {"true", "false", "on", "off", "yes", "no", "1", "0"};
-    return values.size() == 1 && std::ranges::find(words, values[0]) != std::end(words);
+// Why the option cannot have these values; empty: it can. What they mean is its own business.
+std::string misfit(const CLI::Option& o, const Settings::Item& i) {
+    const int most = o.get_items_expected_max();  // 0: a switch
+    if (i.is_list && most < 2) return cat("'", i.name, "' takes one value, not a list");
+    if (most == 0 && !is_switch_value(i.values[0]))
+        return cat("'", i.name, "' is true or false, not '", i.values[0], "'");
+    return "";
+}
+
+// Some commands use the same word for a switch and others for a text: an item is right if it fits one of
+// those that it may be for.
+Result<void> check_item(const Settings::Item& i, const CLI::App& root, const std::string& origin) {
+    const auto passed_over = gpu_settings_without_gpu();
+    const bool for_gpu = std::ranges::find(passed_over, i.name) != passed_over.end();
+    Error e{ErrorCode::invalid_argument, origin,
+            cat("'", i.command, i.command.empty() ? "" : ".", i.name, "' is not a setting"),
+            "its names are those of the long flags"};
+    for (const CLI::App* c : root.get_subcommands({})) {
+        if (!i.command.empty() && c->get_name() != i.command) continue;
+        if (for_gpu) return {};
+        const CLI::Option* o = find_option(*c, i.name);
+        if (!o) continue;
+        e.what = misfit(*o, i), e.fix = "";
+        if (e.what.empty()) return {};
+    }
+    return e;
 }
 
 bool is_given(const CLI::Option& o, std::span<const std::string> args) {
@@ -77,6 +99,79 @@ bool is_given(const CLI::Option& o, std::span<const std::string> args) {
             if (a.starts_with("-" + n) && !a.starts_with("--")) return true;
     }
     return false;
+}
+
+// Where a setting is from: a later one wins.
+enum class Strength { file, table, variable };
+
+struct Setting {
+    const CLI::Option* option;
+    Strength strength;
+    SettingArgument argument;
+};
+
+// In place of a weaker setting of the same option. One that the user has given stays alone.
+Result<void> add_setting(std::vector<Setting>& list, const Settings::Item& i, Strength strength,
+                         const std::string& origin, const CLI::App& command,
+                         std::span<const std::string> given) {
+    const CLI::Option* o = find_option(command, i.name);
+    if (!o || is_given(*o, given)) return {};
+    if (std::string what = misfit(*o, i); !what.empty()) {
+        if (!i.is_list) return {};
+        return Error{ErrorCode::invalid_argument, origin, std::move(what),
+                     "a list for another command belongs into its table"};
+    }
+    std::erase_if(list, [&](const Setting& c) { return c.option == o; });
+    // A switch that is off anyway, unless it is given, contradicts nothing: CLI11 would say that it does.
+    constexpr std::string_view off[] = {"false", "off", "no", "0"};
+    if (o->get_items_expected_max() == 0 && o->get_fnames().empty() &&
+        std::ranges::find(off, i.values[0]) != std::end(off))
+        return {};
+    for (const std::string& v : i.values) {
+        const std::string value = is_path(*o) ? at_home(v) : v;
+        list.push_back(
+            {o, strength, {i.name, cat("--", i.name, "=", value), origin, is_path(*o) ? value : ""}});
+    }
+    return {};
+}
+
+// Flags without meaning unless one of several others is there; CLI11 knows those that need every one.
+struct NeedsOneOf {
+    std::string_view flag, others[2];
+};
+constexpr NeedsOneOf needs_one_of[] = {{"logprobs", {"json", "jsonl"}}};
+
+// Leaves out what contradicts a flag or a stronger setting, and then what belongs to an option that is not
+// there. Of equally strong ones that exclude one another both stay, for the user to be told.
+void settle(std::vector<Setting>& list, const CLI::App& command, std::span<const std::string> given) {
+    const auto drop = [&](const auto& unfit) {  // all are judged before one of them goes
+        std::vector<Setting> kept;
+        std::ranges::remove_copy_if(list, std::back_inserter(kept), unfit);
+        list.swap(kept);
+        return list.size() < kept.size();
+    };
+    for (const Strength s : {Strength::variable, Strength::table, Strength::file})
+        drop([&](const Setting& c) {
+            const auto is_stronger = [&](const CLI::Option* x) {
+                return is_given(*x, given) || std::ranges::any_of(list, [&](const Setting& other) {
+                           return other.option == x && other.strength > s;
+                       });
+            };
+            return c.strength == s && std::ranges::any_of(c.option->get_excludes(), is_stronger);
+        });
+    const auto is_there = [&](const CLI::Option* o) {
+        return o && (is_given(*o, given) || std::ranges::find(list, o, &Setting::option) != list.end());
+    };
+    const auto is_alone = [&](const Setting& c) {
+        const auto rule = std::ranges::find(needs_one_of, c.argument.name, &NeedsOneOf::flag);
+        return !std::ranges::all_of(c.option->get_needs(), is_there) ||
+               (rule != std::end(needs_one_of) &&
+                std::ranges::none_of(rule->others, [&](std::string_view name) {
+                    return is_there(find_option(command, std::string(name)));
+                }));
+    };
+    while (drop(is_alone)) {
+    }
 }
 
 Result<void> add_item(Settings& s, const ConfigItem& item) {
@@ -95,7 +190,7 @@ Result<void> add_item(Settings& s, const ConfigItem& item) {
             s.folders.push_back(expand(folder, s.file.parent_path()));
         return {};
     }
-    Settings::Item i{item.table, dashed(item.name), item.values, item.line};
+    Settings::Item i{item.table, dashed(item.name), item.values, item.is_list, item.line};
     for (const Settings::Item& before : s.items)
         if (before.command == i.command && before.name == i.name)
             return wrong(cat("'", item.name, "' is set in line ", before.line, " already"),
@@ -161,48 +256,28 @@ Result<Settings> read_settings() {
 Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings, const CLI::App& root,
                                                        const CLI::App& command,
                                                        std::span<const std::string> given) {
-    std::vector<SettingArgument> list;
-    const auto add = [&](const std::string& name, const std::vector<std::string>& values,
-                         const std::string& origin, bool strict) {
-        const CLI::Option* o = find_option(command, name);
-        if (!o || is_given(*o, given) || (!strict && !suits(*o, values))) return;
-        if (std::ranges::any_of(o->get_excludes(), [&](const auto* x) { return is_given(*x, given); }))
-            return;
-        std::erase_if(list, [&](const SettingArgument& a) { return a.name == name; });
-        for (const std::string& v : values)
-            list.push_back({name, cat("--", name, "=", is_path(*o) ? at_home(v) : v), origin});
-    };
-    for (const bool of_command : {false, true})
+    std::vector<Setting> found;
+    for (const Strength s : {Strength::file, Strength::table})
         for (const Settings::Item& i : settings.items) {
-            if (i.command.empty() == of_command) continue;
-            if (const auto passed_over = gpu_settings_without_gpu();
-                std::ranges::find(passed_over, i.name) != passed_over.end())
-                continue;
-            const auto knows = [&](const CLI::App* c) {
-                return (i.command.empty() || c->get_name() == i.command) && find_option(*c, i.name);
-            };
-            if (std::ranges::none_of(root.get_subcommands({}), knows))
-                return Error{ErrorCode::invalid_argument, line_of(settings.file.string(), i.line),
-                             cat("'", i.command, i.command.empty() ? "" : ".", i.name, "' is not a setting"),
-                             "its names are those of the long flags"};
+            if (i.command.empty() != (s == Strength::file)) continue;
+            const std::string origin = line_of(settings.file.string(), i.line);
+            NIBBLE_TRY(check_item(i, root, origin));
             if (i.command.empty() || i.command == command.get_name())
-                add(i.name, i.values, line_of(settings.file.string(), i.line), of_command);
+                NIBBLE_TRY(add_setting(found, i, s, origin, command, given));
         }
     for (const CLI::Option* o : command.get_options())
         for (const std::string& name : o->get_lnames()) {
             std::string upper = "NIBBLE_" + name;
             for (char& c : upper) c = c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
-            if (const char* value = std::getenv(upper.c_str()); value && *value)
-                add(name, {value}, upper, false);
+            const std::string value = variable(upper);
+            if (value.empty() || find_option(command, name) != o || is_given(*o, given)) continue;
+            const Settings::Item i{"", name, {value}, false, 0};
+            NIBBLE_TRY(check_item(i, root, upper));
+            NIBBLE_TRY(add_setting(found, i, Strength::variable, upper, command, given));
         }
-    // What belongs to another option has no place without it.
-    const auto is_there = [&](const CLI::Option* o) {
-        return is_given(*o, given) ||
-               std::ranges::any_of(list, [&](const auto& a) { return find_option(command, a.name) == o; });
-    };
-    std::erase_if(list, [&](const SettingArgument& a) {
-        return !std::ranges::all_of(find_option(command, a.name)->get_needs(), is_there);
-    });
+    settle(found, command, given);
+    std::vector<SettingArgument> list;
+    for (Setting& c : found) list.push_back(std::move(c.argument));
     return list;
 }
 

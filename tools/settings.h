@@ -17,6 +17,7 @@ struct Settings {
     struct Item {
         std::string command, name;  // command: empty: of every command that has the option
         std::vector<std::string> values;
+        bool is_list = false;
         size_t line = 0;
     };
     std::filesystem::path file;  // empty: there is none
@@ -33,10 +34,12 @@ struct SettingArgument {
     std::string name;    // of the option, without dashes
     std::string text;    // "--name=value"
     std::string origin;  // "NIBBLE_CTX", or the file and its line
+    std::string path;    // the value, if it names a file; else empty
 };
 
-// What the settings add to a command line on which `given` stands: options that are not given there and do
-// not exclude one that is. An Error names an option of the file that no command has.
+// What the settings add to a command line on which `given` stands: options that are not given there and
+// exclude neither one that is nor a stronger setting. An Error names one of the file that no command has, or
+// what is no value for it.
 Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings, const CLI::App& root,
                                                        const CLI::App& command,
                                                        std::span<const std::string> given);

@@ -173,9 +173,9 @@ std::string allowed_text(const Param& p) {
         return cat("TOKEN:BIAS,... with token ids and biases from ", p.min, " to ", p.max, ", or -inf");
     const bool integer = std::holds_alternative<int32_t SamplerParams::*>(p.field);
     if (p.step > 0 && p.min + p.step == p.max) return cat(p.min, " or ", p.max);
-    const std::string_view kind = integer ? "an integer" : "a number";
-    if (p.max == unlimited) return cat(kind, " from ", static_cast<int32_t>(p.min), " up");
-    return cat(kind, " from ", p.min, " to ", p.max);
+    if (integer)
+        return cat("an integer from ", static_cast<int64_t>(p.min), " to ", static_cast<int64_t>(p.max));
+    return cat("a number from ", p.min, " to ", p.max);
 }
 
 Result<void> set(SamplerParams& params, const Param& param, std::string_view text) {

@@ -31,15 +31,31 @@ TEST_CASE("a mistyped command or option is named first, with the one that was pr
 }
 
 TEST_CASE("numbers are refused with their range or as no numbers") {
-    const std::string range = "not in range -1 to 1099511627776";
-    for (const char* n : {"abc", "1e3", "-5", "99999999999999999999"})
-        check_refused(nibble_cli({"run", "-p", "x", "-n", n}), 2, range);
-    check_refused(nibble_cli({"bench", "--shape", "qwen3-0.6b", "--weights-seed", "abc"}), 2,
-                  "--weights-seed: 'abc' is not a number (see `nibble bench --help`)");
+    for (const char* n : {"-5", "99999999999999999999"})
+        check_refused(nibble_cli({"run", "-p", "x", "-n", n}), 2,
+                      cat("--n-predict: Value ", n, " not in range -1 to 1099511627776"));
+    for (const char* n : {"abc", "1e3", "0x10", "", "5 "})
+        check_refused(nibble_cli({"run", "-p", "x", "-n", n}), 2,
+                      cat("--n-predict: '", n, "' is not a decimal integer from -1 to 1099511627776"));
+    const auto seed = [](const char* n) {
+        return nibble_cli({"bench", "--shape", "qwen3-0.6b", "--weights-seed", n});
+    };
+    const std::string range = "from 0 to 18446744073709551615 (see `nibble bench --help`)";
+    for (const char* n : {"abc", "-1"})
+        check_refused(seed(n), 2, cat("--weights-seed: '", n, "' is not a decimal integer ", range));
+    check_refused(seed("18446744073709551616"), 2, "Value 18446744073709551616 not in range 0 to");
+    check_refused(nibble_cli({"bench", "-p", "4,0x8"}), 2, "'0x8' is not a decimal integer");
+}
+
+TEST_CASE("an option at the end of the command line needs its value") {
+    check_refused(nibble_cli({"run", "hi", "-n"}), 2,
+                  "nibble: --n-predict: needs a value (see `nibble run --help`)");
+    for (const char* flag : {"--top-k", "--logit-bias", "--stop", "--model"})
+        check_refused(nibble_cli({"run", flag}), 2, cat("nibble: ", flag, ": needs a value ("));
 }
 
 TEST_CASE("--name= is an empty value and does not take the next word") {
-    CHECK(nibble_cli({"run", "--raw", "--echo", "-n", "0", "--system=", "-q", "Hi"}).out == "Hi");
+    CHECK(nibble_cli({"run", "--raw", "--echo", "-n", "0", "--logit-bias=", "-q", "Hi"}).out == "Hi");
     CHECK(nibble_cli({"run", "--raw", "--echo", "-n", "0", "-q", "--", "--system="}).out == "--system=");
     check_refused(nibble_cli({"run", "--prompt=", "-q"}), 2, "prompt: is missing");
     const Scratch s;

@@ -84,6 +84,103 @@ TEST_CASE("settings: switches, lists, and what the user's flags exclude") {
     CHECK(nibble_cli(args).out == full.substr(0, full.find(two)));
 }
 
+TEST_CASE("settings: what contradicts a flag or a stronger setting gives way") {
+    const Scratch s;
+    Variables v;
+    const auto with = [&](const std::string& config, std::vector<std::string> more) {
+        std::vector<std::string> args = {"run", "-q", "-n", "8", "-p", "Hi"};
+        args.insert(args.end(), more.begin(), more.end());
+        v.set("NIBBLE_CONFIG", s.file("config.toml", config));
+        ProcessResult r = nibble_cli(args);
+        INFO(r.err);
+        CHECK(r.code == 0);
+        CHECK(r.err.empty());
+        return r;
+    };
+    with("system = \"x\"\n", {"--raw"});
+    with("[run]\nraw = true\n", {"--system", "x"});
+    with("[run]\nraw = true\n", {"--template", "chatml"});
+    with("raw = false\nsystem = \"x\"\n", {});  // no contradiction
+    const auto has_logprobs = [](const ProcessResult& r) {
+        return nlohmann::json::parse(r.out).contains("logprobs");
+    };
+    with("logprobs = 2\n", {});
+    CHECK(has_logprobs(with("logprobs = 2\n", {"--json"})));
+    CHECK(has_logprobs(with("[run]\nlogprobs = 2\njson = true\n", {})));
+    with("length_penalty = 2\n", {});
+    // The table over the top of the file, variables over the table.
+    const std::string a = s.file("a.gbnf", "root ::= \"aaa\"\n");
+    const std::string top = "regex = \"bbb\"\ntemp = 0.3\n", table = cat("[run]\ngrammar = \"", a, "\"\n");
+    CHECK(with(top, {}).out == "bbb");
+    CHECK(with(top + table, {}).out == "aaa");
+    v.set("NIBBLE_REGEX", "ccc");
+    CHECK(with(top + table, {}).out == "ccc");
+    CHECK(with(top + table, {"--regex", "ddd"}).out == "ddd");
+    v.set("NIBBLE_BEAMS", "2");
+    CHECK(with(top + table, {}).out == "ccc");
+    v.set("NIBBLE_SYSTEM", "x");
+    with("", {"--raw"});
+    // Which of two that are equally strong is meant, only the user knows.
+    v.set("NIBBLE_GRAMMAR", a);
+    const ProcessResult r = nibble_cli({"run", "-p", "x"});
+    CHECK(r.code == 2);
+    for (const char* name : {"NIBBLE_REGEX", "NIBBLE_GRAMMAR"})
+        CHECK(r.err.find(cat(" comes from ", name, "\n")) != std::string::npos);
+}
+
+TEST_CASE("settings: a switch is true or false, and a list stands only where several values do") {
+    const Scratch s;
+    Variables v;
+    const auto refused = [&](const std::string& text, size_t line, std::string_view says) {
+        CAPTURE(text);
+        const std::string file = s.file("config.toml", text);
+        v.set("NIBBLE_CONFIG", file);
+        check_refused(nibble_cli({"run", "-p", "x"}), 2, cat("nibble: ", file, " line ", line, ": ", says));
+    };
+    refused("json = \"maybe\"\n", 1, "'json' is true or false, not 'maybe'\n");
+    refused("[run]\njson = \"maybe\"\n", 2, "'json' is true or false, not 'maybe'\n");
+    refused("[run]\njson = 3\n", 2, "'json' is true or false, not '3'\n");
+    refused("[models]\nx = \"y\"\n[chat]\nno-color = \"\"\n", 4, "'no-color' is true or false, not ''\n");
+    refused("[run]\nn-predict = [1, 2]\n", 2, "'n-predict' takes one value, not a list\n");
+    refused("n-predict = [1, 2]\n", 1, "'n-predict' takes one value, not a list (a list for another");
+    refused("temp = [1]\n", 1, "'temp' takes one value, not a list\n");
+    refused("[run]\nquiet = [true]\n", 2, "'quiet' takes one value, not a list\n");
+    v.set("NIBBLE_CONFIG", s.file("config.toml", "[bench]\nn-predict = [4, 8]\n"));
+    CHECK(nibble_cli({"run", "-q", "-n", "0", "x"}).code == 0);
+    v.set("NIBBLE_JSON", "maybe");
+    check_refused(nibble_cli({"run", "-p", "x"}), 2,
+                  "nibble: NIBBLE_JSON: 'json' is true or false, not 'maybe'\n");
+    CHECK(nibble_cli({"run", "-q", "-n", "0", "--json", "x"}).out.starts_with("{"));
+    for (const std::string word : {"true", "on", "yes", "1", "false", "off", "no", "0"}) {
+        CAPTURE(word);
+        const bool on = word == "true" || word == "on" || word == "yes" || word == "1";
+        v.set("NIBBLE_JSON", word);
+        CHECK(nibble_cli({"run", "-q", "-n", "0", "x"}).out.starts_with("{") == on);
+        v.set("NIBBLE_JSON", "");
+        CHECK(nibble_cli({"run", "-q", "-n", "0", "x", cat("--json=", word)}).out.starts_with("{") == on);
+    }
+    check_refused(nibble_cli({"run", "x", "--json=3"}), 2, "nibble: --json: '3' is neither true nor false (");
+}
+
+TEST_CASE("sampling flags: what is given of lists adds up, of other values the last counts") {
+    const Scratch s;
+    Variables v;
+    v.set("NIBBLE_CONFIG", "");
+    const auto p = parameters({"--logit-bias", "343:-inf", "--logit-bias=34:-1,5:2", "--top-k", "3",
+                               "--top-k=4", "--dry-sequence-breakers", "a\\,b", "--dry-sequence-breakers",
+                               "c", "--samplers", "top_k", "--samplers", "temperature", "-n", "010"});
+    CHECK(p["logit_bias"] == "343:-inf,34:-1,5:2");
+    CHECK(p["dry_sequence_breakers"] == nlohmann::json::array({"a,b", "c"}));
+    CHECK(p["samplers"] == "top_k,temperature");
+    CHECK(p["top_k"] == 4);
+    CHECK(p["n"] == 10);
+    CHECK(parameters({"--logit-bias=", "--logit-bias", "5:2"})["logit_bias"] == "5:2");
+    v.set("NIBBLE_CONFIG", s.file("config.toml", "logit_bias = [\"343:-inf\", \"34:-1\"]\nctx = 0100\n"));
+    CHECK(parameters()["logit_bias"] == "343:-inf,34:-1");
+    CHECK(parameters()["ctx"] == 100);
+    CHECK(parameters({"--logit-bias", "5:2"})["logit_bias"] == "5:2");
+}
+
 TEST_CASE("settings: what is for a GPU stops no program, with a backend for it or without") {
     const Scratch s;
     Variables v;
@@ -92,6 +189,8 @@ TEST_CASE("settings: what is for a GPU stops no program, with a backend for it o
     CHECK(nibble_cli({"run", "-p", "x", "-n", "1"}).code == 0);
     v.set("NIBBLE_CONFIG", s.file("config.toml", "gpu_layer = 0\n"));
     check_refused(nibble_cli({"run", "-p", "x"}), 2, "'gpu-layer' is not a setting");
+    v.set("NIBBLE_CONFIG", s.file("config.toml", "[rnu]\ndevice = \"cpu\"\n"));
+    check_refused(nibble_cli({"run", "-p", "x"}), 2, "'rnu.device' is not a setting");
 }
 
 TEST_CASE("settings: mistakes are named with their place") {
@@ -111,6 +210,23 @@ TEST_CASE("settings: mistakes are named with their place") {
     v.set("NIBBLE_CONFIG", "");
     v.set("NIBBLE_CTX", "none");
     CHECK(nibble_cli({"run", "-p", "x"}).err.find("comes from NIBBLE_CTX") != std::string::npos);
+    v.set("NIBBLE_CTX", "0x40");
+    CHECK(nibble_cli({"run", "-p", "x"}).err.find("comes from NIBBLE_CTX") != std::string::npos);
+}
+
+TEST_CASE("settings: a file that is not there is told with where its name is from") {
+    const Scratch s;
+    Variables v;
+    const std::string file = s.file("config.toml", "model = \"/gone.gguf\"\n");
+    v.set("NIBBLE_CONFIG", file);
+    ProcessResult r = nibble_cli({"run", "-p", "x"});
+    CHECK(r.code == 1);
+    CHECK(r.err.find(cat("note: --model=/gone.gguf comes from ", file, " line 1\n")) != std::string::npos);
+    check_refused(nibble_cli({"run", "-p", "x", "-m", "/gone"}), 1, "/gone");
+    v.set("NIBBLE_MODEL", "/nonexist");
+    r = nibble_cli({"run", "-p", "x"});
+    CHECK(r.code == 1);
+    CHECK(r.err.find("note: --model=/nonexist comes from NIBBLE_MODEL\n") != std::string::npos);
 }
 
 TEST_CASE("settings: a broken line is named with the file, its number and what is wrong") {

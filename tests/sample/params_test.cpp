@@ -71,7 +71,7 @@ TEST_CASE("messages say what is allowed") {
     CHECK(set(p, "top_p", "nan").error().message() ==
           "top_p: 'nan' is not allowed (allowed: a number from 0 to 1)");
     CHECK(set(p, "--top-k", "-3").error().message() ==
-          "top_k: '-3' is not allowed (allowed: an integer from 0 up)");
+          "top_k: '-3' is not allowed (allowed: an integer from 0 to 1073741824)");
     CHECK(set(p, "mirostat", "1").error().message() == "mirostat: '1' is not allowed (allowed: 0 or 2)");
     CHECK(
         set(p, "topk", "3")
