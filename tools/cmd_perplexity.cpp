@@ -10,6 +10,7 @@
 #include "src/eval/perplexity.h"
 #include "tools/json_text.h"
 #include "tools/options.h"
+#include "tools/settings.h"
 
 namespace nibble {
 namespace {
@@ -63,7 +64,7 @@ Result<int> PerplexityCommand::operator()() const {
     if (!base.empty()) {
         EngineConfig plain = config;  // the reference is the model alone, with the default cache
         plain.runner.k_type = plain.runner.v_type = RunnerConfig{}.k_type;
-        reference = NIBBLE_TRY(Engine::load(base, plain, list));
+        reference = NIBBLE_TRY(Engine::load(NIBBLE_TRY(resolve_model(base)), plain, list));
         if (reference->spec().n_vocab != engine.spec().n_vocab)
             return Error{ErrorCode::invalid_argument, "--base", "has another vocabulary",
                          "give the model it was made from"};

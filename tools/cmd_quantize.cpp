@@ -13,6 +13,7 @@
 #include "src/text/pattern.h"
 #include "tools/json_text.h"
 #include "tools/options.h"
+#include "tools/settings.h"
 
 namespace nibble {
 namespace fs = std::filesystem;
@@ -56,6 +57,9 @@ Result<std::vector<Rule>> parse_rules(const std::vector<std::string>& texts, std
     std::vector<Rule> rules;
     for (const std::string& text : texts) {
         const size_t equals = text.rfind('=');
+        if (equals == 0 || text.empty())
+            return Error{ErrorCode::invalid_argument, std::string(flag), "names no tensor",
+                         "an unset variable? . stands for every tensor"};
         auto pattern = Pattern::create(text.substr(0, equals));
         if (!pattern) {
             Error e = pattern.error();
@@ -200,7 +204,8 @@ class ProgressLine {
 
 Result<int> QuantizeCommand::operator()() const {
     if (!dry_run) NIBBLE_TRY(check_destination(destination, force));
-    const auto model = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(source))));
+    const auto model =
+        NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(resolve_model(source))))));
     const PlanOptions options = NIBBLE_TRY(plan_options(!model->tensors.contains("output.weight")));
     const ConvertPlan plan = NIBBLE_TRY(plan_conversion(*model, options));
     NIBBLE_TRY(check_used(keep, "--keep", plan));

@@ -3,6 +3,7 @@
 #include "tools/constraint_options.h"
 
 #include "ggml/base/mapped_file.h"
+#include "src/text/utf8.h"
 
 namespace nibble {
 
@@ -23,10 +24,17 @@ void ConstraintOptions::add(Flags& flags, const std::string& group) {
 }
 
 Result<std::optional<Grammar>> ConstraintOptions::read() const {
-    if (has_regex) return std::optional(NIBBLE_TRY(Grammar::from_regex(regex)));
+    if (has_regex) {
+        auto compiled = Grammar::from_regex(regex);
+        if (compiled) return std::optional(std::move(*compiled));
+        Error e = compiled.error();
+        e.where = "--regex";
+        return e;
+    }
     const std::string& file = grammar.empty() ? schema : grammar;
     if (file.empty()) return std::optional<Grammar>();
-    const std::string text = NIBBLE_TRY(read_text_file(file));
+    std::string text = NIBBLE_TRY(read_text_file(file));
+    if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
     auto compiled = grammar.empty() ? Grammar::from_json_schema(text) : Grammar::from_gbnf(text);
     if (compiled) return std::optional(std::move(*compiled));
     Error e = compiled.error();

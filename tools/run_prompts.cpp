@@ -35,10 +35,17 @@ Result<Conversation> from_json(const std::string& file, size_t line, const Json&
     for (const auto& [key, value] : j.items())
         if (std::ranges::find(known, key) == std::end(known))
             return bad_line(file, line, cat("has '", key.substr(0, 40), "', which is not known here"));
+    for (const char* key : {"prompt", "system"})
+        if (j.contains(key) && !j[key].is_string())
+            return bad_line(file, line, cat("has a '", key, "' that is no text"));
+    if (j.contains("messages") && !j["messages"].is_array())
+        return bad_line(file, line, "has 'messages' that are no list");
+    if (j.contains("prompt") && j.contains("messages"))
+        return bad_line(file, line, "has both 'prompt' and 'messages'");
     Conversation c{std::move(system), {}};
     if (const auto* s = text(j, "system")) c.system = *s;
     if (const auto* p = text(j, "prompt")) c.messages.push_back({"user", *p});
-    if (j.is_object() && j.contains("messages") && j["messages"].is_array())
+    if (j.contains("messages"))
         for (const Json& m : j["messages"]) {
             const auto *role = text(m, "role"), *content = text(m, "content");
             if (!role || !content) return bad_line(file, line, "has a message without role or content");
@@ -70,6 +77,7 @@ Result<Conversation> PromptSource::one() const {
     std::string text = prompt;
     for (const std::string& w : words) text += cat(text.empty() ? "" : " ", w);
     const auto add = [&](std::string document) {
+        if (document.starts_with(byte_order_mark)) document.erase(0, byte_order_mark.size());
         if (document.ends_with('\n')) document.pop_back();  // as $(...) does: it ends the line, not the text
         if (!text.empty() && !document.empty()) text += "\n\n";
         text += document;

@@ -48,8 +48,8 @@ Result<const KernelTable*> select_table(std::string_view name, const Features& m
         const bool runs = t->available(machine);
         if (t->name == name) {
             if (runs) return t;
-            return Error{ErrorCode::unsupported, cat("--isa ", name), cat("this processor lacks ", t->needs),
-                         "use --isa auto"};
+            return Error{ErrorCode::unsupported, cat("--isa ", name),
+                         cat("needs ", t->needs, ", which this processor does not have"), "use --isa auto"};
         }
         if (runs) best = t;
         if (runs) names += cat(names.empty() ? "" : ", ", t->name);

@@ -34,7 +34,8 @@ Result<ModelShape> find_shape(std::string_view name) {
         if (s.name == name) return s;
         known += cat(known.empty() ? "" : ", ", s.name);
     }
-    return Error{ErrorCode::invalid_argument, std::string(name), "is not a known shape", cat("use ", known)};
+    return Error{ErrorCode::invalid_argument, cat("--shape ", name), "is not a known shape",
+                 cat("use ", known)};
 }
 
 }  // namespace nibble

@@ -81,10 +81,11 @@ TEST_CASE("run: stop strings, length, full context") {
     CHECK(nibble_cli(args).out == full.substr(0, full.find(stop)));
 
     const ProcessResult context =
-        nibble_cli({"run", "--raw", "-p", "Once upon a time", "--ctx", "12", "--ignore-eos"});
+        nibble_cli({"run", "--raw", "-q", "-p", "Once upon a time", "--ctx", "12", "--ignore-eos"});
     CHECK(context.code == 0);
     CHECK(context.err.find("context of 12 tokens is full") != std::string::npos);
     CHECK(nibble_cli({"run", "-p", "x", "-n", "0", "-q"}).out.empty());
+    check_refused(nibble_cli({"run", "-p", "x", "--stop", ""}), 2, "--stop");
 }
 
 TEST_CASE("run: invalid UTF-8 in the prompt is kept as bytes") {
@@ -197,6 +198,8 @@ TEST_CASE("quantize: writes, refuses to overwrite, plans without writing, answer
     check_refused(nibble_cli({"quantize", checkpoint, out + ".3", "--type", "int3"}), 2, "int3");
     check_refused(nibble_cli({"quantize", checkpoint, "/nonexistent/x.gguf", "--type", "int8"}), 1,
                   "/nonexistent/x.gguf");
+    for (const char* flag : {"--keep", "--only"})
+        check_refused(nibble_cli({"quantize", checkpoint, out + ".3", "--type", "int8", flag, ""}), 2, flag);
     check_refused(nibble_cli({"quantize", checkpoint, out + ".3", "--type", "int8", "--keep", "(=f16"}), 2,
                   "(");
     const auto planned = [&](std::vector<std::string> more) {
@@ -239,6 +242,14 @@ TEST_CASE("perplexity and calibrate: numbers for scripts") {
     const ProcessResult statistics = nibble_cli({"inspect", weights});  // no model, and nothing wrong with it
     CHECK(statistics.code == 0);
     CHECK(statistics.err.empty());
+    const std::string text = read_text_file(alice)->substr(0, 8000);
+    const ProcessResult named = nibble_cli(
+        {"perplexity", "-f", "-", "--windows", "1", "--ctx", "64", "--json", "--base", "fairytale-int8"},
+        text);
+    CHECK(named.code == 0);
+    CHECK(nlohmann::json::parse(named.out, nullptr, false).contains("base"));
+    check_refused(nibble_cli({"quantize", "no-such-name", (s.dir / "q").string(), "--type", "int8"}), 1,
+                  "name of a model");
     check_refused(nibble_cli({"perplexity", "-m", checkpoint, "-f", alice, "--ctx", "1"}), 2, "--ctx");
     CHECK(
         nibble_cli({"quantize", checkpoint, (s.dir / "q").string(), "--type", "nf4", "--importance", weights})
@@ -338,7 +349,15 @@ TEST_CASE("a fault of a model's tokenizer or template is a failure that names it
         std::ofstream(model / file, std::ios::binary) << text.replace(at, from.size(), to);
         return nibble_cli({"run", "-m", model.string(), "-p", "x", "-n", "1"});
     };
-    check_refused(with("tokenizer_config.json", "{% for", "{% fro"), 1, "--template chatml");
+    const ProcessResult template_fault = with("tokenizer_config.json", "{% for", "{% fro");
+    check_refused(template_fault, 1, cat(model.string(), ": chat template:"));
+    check_refused(template_fault, 1, "--template chatml");
+    check_refused(nibble_cli({"template", "-m", model.string(), "--conversation", "-"}), 1,
+                  cat(model.string(), ": chat template:"));
+    check_refused(
+        with("tokenizer_config.json", "\"chat_template\"", "\"add_bos_token\": 1, \"chat_template\""), 1,
+        cat(model.string(), ": tokenizer_config.json: 'add_bos_token'"));
     check_refused(with("tokenizer.json", "\"merges\": [\"", "\"merges\": [\"\u00FF"), 1, model.string());
+    check_refused(with("tokenizer.json", "\"Regex\": \"", "\"Regex\": \"("), 1, model.string());
     check_refused(with("config.json", "\"hidden_size\": 2", "\"hidden_size\": -2"), 1, model.string());
 }

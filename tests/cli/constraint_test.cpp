@@ -49,5 +49,7 @@ TEST_CASE("run: constraints that cannot be met are refused before a model is loa
         nibble_cli({"run", "-p", "x", "--grammar", scratch.file("g", "root ::= root \"a\" | \"b\"")}), 1,
         "begins with itself");
     check_refused(nibble_cli({"run", "-p", "x", "--grammar", (scratch.dir / "none").string()}), 1, "none");
+    const std::string marked = scratch.file("m", "\xEF\xBB\xBFroot ::= \"fox\"\n");
+    CHECK(nibble_cli({"run", "-q", "--raw", "-p", "The", "--grammar", marked}).out == "fox");
     check_refused(nibble_cli({"run", "-p", "x", "--regex", "a", "--grammar", "g"}), 2, "excludes");
 }

@@ -130,6 +130,7 @@ TEST_CASE("run --prompts: many in one load, in order, each as if alone") {
     std::string together;
     for (const json& j : array) together += j["text"].get<std::string>() + "\n";
     CHECK(together == expected);
+    CHECK(json::parse(run({"--prompts", "-", "--json"}, "Why?\n").out).is_array());  // of one as well
     const auto events = lines(run({"--prompts", s.file("p.txt", file), "--jsonl"}).out);
     int index = 0;
     for (const json& e : events) {
@@ -143,6 +144,11 @@ TEST_CASE("run --prompts: many in one load, in order, each as if alone") {
     check_refused(run({"--prompts", s.file("bad.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": 1}\n")}), 2,
                   "line 2");
     check_refused(run({"--prompts", s.file("bad.jsonl", "text\n")}), 2, "line 1");
+    for (const char* line : {R"({"prompt": "a", "system": 5})", R"({"prompt": "a", "messages": []})",
+                             R"({"messages": {"role": "user"}})"}) {
+        CAPTURE(line);
+        check_refused(run({"--prompts", s.file("bad.jsonl", cat(line, "\n"))}), 2, "bad.jsonl line 1: has");
+    }
     check_refused(run({"--prompts", s.file("bad.jsonl", "{\"prompt\": \"a\", \"seed\": 3}\n")}), 2, "'seed'");
     check_refused(run({"--prompts", s.file("t.jsonl", talk), "--raw"}), 2, "leave out --raw");
     // Each draws what it would alone; of equal ones the first.
@@ -258,7 +264,7 @@ TEST_CASE("run: when the engine fails midway, JSON is complete and says why") {
     }
     const ProcessResult one = fail("king\n", "--json");
     CHECK(one.code == 1);
-    CHECK(json::parse(one.out)["finish"] == "error");
+    CHECK(json::parse(one.out)[0]["finish"] == "error");
     const auto events = lines(fail("Once\nking\n", "--jsonl").out);
     CHECK(events.back()["event"] == "end");
     CHECK(events.back()["finish"] == "error");

@@ -43,7 +43,7 @@ namespace nibble::cpu {
 
 extern const KernelTable amx_table;
 constinit const KernelTable amx_table = amx::with_paired_attention<amx::TilePairs>(amx::make_tiled_table(
-    "amx", "AVX-512 F, BW, VL, DQ, VNNI, BF16 or AMX tiles with int8 and bf16", [](const Features& f) {
+    "amx", "AVX-512 F, BW, VL, DQ, VNNI, BF16 and AMX tiles with int8 and bf16", [](const Features& f) {
         return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
                f.avx512vnni && f.avx512bf16 && f.amx_tile && f.amx_int8 && f.amx_bf16;
     }));

@@ -32,7 +32,7 @@ namespace nibble::cpu {
 
 extern const KernelTable avx2_table;
 constinit const KernelTable avx2_table = avx2::make_table(
-    "avx2", "AVX2, FMA or F16C", [](const Features& f) { return f.avx2 && f.fma && f.f16c; });
+    "avx2", "AVX2, FMA and F16C", [](const Features& f) { return f.avx2 && f.fma && f.f16c; });
 
 }  // namespace nibble::cpu
 

@@ -33,7 +33,7 @@ namespace nibble::cpu {
 
 extern const KernelTable avx512_table;
 constinit const KernelTable avx512_table =
-    avx512::make_table("avx512", "AVX-512 F, BW, VL or DQ", [](const Features& f) {
+    avx512::make_table("avx512", "AVX-512 F, BW, VL and DQ", [](const Features& f) {
         return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq;
     });
 

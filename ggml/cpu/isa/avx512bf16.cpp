@@ -36,7 +36,7 @@ namespace nibble::cpu {
 
 extern const KernelTable avx512bf16_table;
 constinit const KernelTable avx512bf16_table = avx512bf16::with_paired_attention<avx512bf16::Pairs>(
-    avx512bf16::make_table("avx512bf16", "AVX-512 F, BW, VL, DQ, VNNI or BF16", [](const Features& f) {
+    avx512bf16::make_table("avx512bf16", "AVX-512 F, BW, VL, DQ, VNNI and BF16", [](const Features& f) {
         return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
                f.avx512vnni && f.avx512bf16;
     }));

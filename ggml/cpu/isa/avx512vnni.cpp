@@ -34,7 +34,7 @@ namespace nibble::cpu {
 
 extern const KernelTable avx512vnni_table;
 constinit const KernelTable avx512vnni_table =
-    avx512vnni::make_table("avx512vnni", "AVX-512 F, BW, VL, DQ or VNNI", [](const Features& f) {
+    avx512vnni::make_table("avx512vnni", "AVX-512 F, BW, VL, DQ and VNNI", [](const Features& f) {
         return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
                f.avx512vnni;
     });

@@ -32,7 +32,7 @@ namespace nibble::cpu {
 
 extern const KernelTable avxvnni_table;
 constinit const KernelTable avxvnni_table =
-    avxvnni::make_table("avxvnni", "AVX2, FMA, F16C or AVX-VNNI",
+    avxvnni::make_table("avxvnni", "AVX2, FMA, F16C and AVX-VNNI",
                         [](const Features& f) { return f.avx2 && f.fma && f.f16c && f.avx_vnni; });
 
 }  // namespace nibble::cpu

@@ -33,7 +33,7 @@ namespace nibble::cpu {
 
 extern const KernelTable neondot_table;
 constinit const KernelTable neondot_table = neondot::make_table(
-    "neondot", "NEON or dotprod", [](const Features& f) { return f.neon && f.arm_dotprod; });
+    "neondot", "NEON and dotprod", [](const Features& f) { return f.neon && f.arm_dotprod; });
 
 }  // namespace nibble::cpu
 

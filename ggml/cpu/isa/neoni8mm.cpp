@@ -33,7 +33,7 @@ namespace nibble::cpu {
 
 extern const KernelTable neoni8mm_table;
 constinit const KernelTable neoni8mm_table =
-    neoni8mm::make_table("neoni8mm", "NEON, dotprod or i8mm",
+    neoni8mm::make_table("neoni8mm", "NEON, dotprod and i8mm",
                          [](const Features& f) { return f.neon && f.arm_dotprod && f.arm_i8mm; });
 
 }  // namespace nibble::cpu
