@@ -17,7 +17,6 @@ namespace {
 
 struct InspectCommand {
     ModelOption model;
-    std::string given;
     bool tensors = true, metadata = true, system = false, json = false, measure = false, chat = false;
     Result<int> operator()() const;
 };
@@ -107,8 +106,7 @@ Result<int> print_template(const TensorFile& file) {
 
 Result<int> InspectCommand::operator()() const {
     if (system) return report_system(json, measure);
-    TensorFile file =
-        NIBBLE_TRY(TensorFile::open(NIBBLE_TRY((given.empty() ? model : ModelOption{given}).path())));
+    TensorFile file = NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(model.path())));
     if (chat) return print_template(file);
     std::printf("%s\n", file.path().c_str());
     if (metadata) print_metadata(file);
@@ -124,9 +122,7 @@ Result<int> InspectCommand::operator()() const {
 
 std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<InspectCommand>();
-    const auto given = flags.value("model", c->given, "the same as -m").type_name("MODEL");
-    c->model.add(flags);
-    const Flag model = flags.find("--model")->excludes(given);
+    const Flag given = c->model.add_subject(flags), model = *flags.find("--model");
     const auto metadata = flags.on("--metadata,!--no-metadata", c->metadata, "list the metadata [on]");
     const auto tensors = flags.on("--tensors,!--no-tensors", c->tensors, "list the tensors [on]");
     const auto chat = flags.on("--template", c->chat, "the chat template instead, and where it is from");

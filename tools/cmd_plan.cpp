@@ -110,15 +110,16 @@ Result<int> PlanCommand::operator()() const {
 
 std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<PlanCommand>();
-    c->model.add(flags);
+    const Flag model = c->model.add_subject(flags);
     c->shape.add(flags);
+    flags.find("--shape")->excludes(model);
     c->shape.add_n_ctx(flags);
     flags.on("--json", c->json, "one JSON object");
     c->options.add_ctx(flags, "tokens of prompt and answer [model's, at most 8192]");
     c->options.add(flags);
     c->options.add_batch(flags);
     flags.examples(
-        "  nibble plan -m model.gguf --ctx 32768\n"
+        "  nibble plan model.gguf --ctx 32768\n"
         "  nibble plan --shape llama-3.1-8b --type int4 --kv-type int8");
     return [c] { return (*c)(); };
 }

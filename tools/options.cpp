@@ -66,6 +66,13 @@ void ModelOption::add(Flags& flags) {
         .group("Model");
 }
 
+Flag ModelOption::add_subject(Flags& flags) {
+    const Flag subject = flags.value("model", given, "the same as -m").type_name("MODEL");
+    add(flags);
+    flags.find("--model")->excludes(subject);
+    return subject;
+}
+
 Result<fs::path> ModelOption::path() const {
     if (!given.empty()) return resolve_model(given);
     for (const fs::path& folder : data_folders("models", NIBBLE_SOURCE_MODELS))

@@ -26,6 +26,8 @@ Result<void> check_destination(const std::filesystem::path& path, bool force);
 struct ModelOption {
     std::string given;
     void add(Flags& flags);
+    // Also without -m, for commands that are about a model. The flag is of what stands there.
+    Flag add_subject(Flags& flags);
     Result<std::filesystem::path> path() const;
 };
 

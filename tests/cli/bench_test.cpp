@@ -64,7 +64,7 @@ TEST_CASE("synth: the file is the same for any number of threads, and runs") {
     CHECK(run.code == 0);
 
     // What plan says of the file is what inspect finds in it.
-    const ProcessResult plan = nibble_cli({"plan", "-m", a, "--ctx", "128", "--json"});
+    const ProcessResult plan = nibble_cli({"plan", a, "--ctx", "128", "--json"});
     REQUIRE(plan.code == 0);
     const auto j = nlohmann::json::parse(plan.out);
     CHECK(j["kv_bytes_per_token"] == 2 * 2 * 2 * 64 * 2);  // layers, k and v, kv heads, head_dim, f16
