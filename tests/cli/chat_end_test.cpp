@@ -80,6 +80,13 @@ TEST_CASE("chat: SIGTERM in an answer keeps what came of it, on a terminal and f
     CHECK(home.kept() == "2 messages");
 }
 
+TEST_CASE("chat: a session is kept when the reader of the answers leaves") {
+    const Home home;
+    shell(cat("printf 'Hello\\nHello\\nHello\\n' | \"$0\" chat -n 8 --no-history --session ", home.session,
+              " | head -c 1 > ", (home.dir / "out").string()));
+    CHECK(home.kept().ends_with(" messages"));
+}
+
 TEST_CASE("chat: two at a time keep the lines and the conversations of both") {
     const Home home;
     const auto args = home.chat({"-n", "4"});

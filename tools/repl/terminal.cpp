@@ -91,6 +91,8 @@ TerminalGuard::TerminalGuard() {
     handle(SIGINT, [](int) { interrupted = 1; });
     for (const int s : {SIGTERM, SIGHUP})
         if (!is_ignored(s)) handle(s, on_end);  // nohup ignores one
+    // Whoever read the answers has left: every further one would bring the signal again.
+    if (!is_ignored(SIGPIPE)) handle(SIGPIPE, [](int) { ending = ending ? ending : SIGPIPE; });
     terminal_ = ::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO) && ::tcgetattr(STDIN_FILENO, &saved) == 0;
     if (!terminal_) return;
     screen_ = knows_escapes();

@@ -47,8 +47,8 @@ struct ScreenChange {
 ScreenChange take_screen_change();
 bool screen_changed();
 
-// SIGTERM or SIGHUP, when one has come since the guard was made, else 0. The program should end in order and
-// then let that signal kill it; a second one does not wait.
+// SIGTERM, SIGHUP or SIGPIPE, when one has come since the guard was made, else 0. The program should end in
+// order and then let that signal kill it; a second one does not wait.
 int ending_signal();
 
 // Whether Ctrl-C was pressed since the last call.
