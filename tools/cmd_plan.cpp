@@ -50,6 +50,7 @@ Result<int> PlanCommand::operator()() const {
                         {"n_layers", m.n_layers},
                         {"gpu_layers", m.gpu_layers},
                         {"ctx", m.ctx},
+                        {"n_ctx_train", m.n_ctx_train},
                         {"weights_bytes", f.weights},
                         {"packed_bytes", f.packed},
                         {"kv_bytes", f.cache},
@@ -102,6 +103,9 @@ Result<int> PlanCommand::operator()() const {
     std::printf("needs        %9.1f MiB of %.1f MiB available: %s, up to %lld tokens of context\n", mib(need),
                 mib(device.free_bytes), need <= device.free_bytes ? "fits" : "does not fit",
                 static_cast<long long>(largest));
+    if (m.n_ctx_train > 0 && std::max<int64_t>(largest, m.ctx) > m.n_ctx_train)
+        std::printf("context      the model was made for %d tokens: what lies beyond them gets worse\n",
+                    m.n_ctx_train);
     std::printf(
         "generation   %9.1f tokens/s at the start, %.1f with a full context, at %.1f GB/s of reading\n",
         rate(0), rate(m.ctx), bandwidth / 1e9);

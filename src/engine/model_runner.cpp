@@ -129,6 +129,7 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
                    *kv_bytes_per_token(spec, r.config_.k_type, r.config_.v_type),
                    matmul_cost(dry).bytes,
                    r.config_.ctx,
+                   spec.n_ctx_train,
                    static_cast<int32_t>(layers.size()),
                    static_cast<int32_t>(std::ranges::count(layers, 1))};
     return r;

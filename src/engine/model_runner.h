@@ -58,6 +58,7 @@ struct MemoryForecast {
     size_t kv_bytes_per_token = 0;
     size_t matmul_bytes = 0;  // weights that every step reads
     int32_t ctx = 0;
+    int32_t n_ctx_train = 0;               // what the model was made for; 0: not known
     int32_t n_layers = 0, gpu_layers = 0;  // of the model; of them on the second backend
 };
 

@@ -71,6 +71,8 @@ TEST_CASE("synth: the file is the same for any number of threads, and runs") {
     CHECK(j["kv_bytes"] == 128 * 2 * 2 * 2 * 64 * 2);
     CHECK(j["kv_bytes_by_type"]["int4"].get<int>() * 32 == j["kv_bytes"].get<int>() * 9);
     CHECK(j["fits"] == true);
+    CHECK(j["n_ctx_train"] == 131072);
+    CHECK(nibble_cli({"plan", a}).out.find("made for 131072 tokens") != std::string::npos);
     // The largest context is the same whatever context is asked for, and it is where the memory ends.
     const auto at = [&](double ctx) {
         return nlohmann::json::parse(
