@@ -1,6 +1,6 @@
 // nibble chat: a conversation in a terminal; also from a pipe, one message a line.
-// Ctrl-C stops an answer and keeps what came; at the prompt two in a row leave, as does Ctrl-D. SIGTERM and
-// SIGHUP (the terminal is gone) end it in order too: the session and the history are kept.
+// Ctrl-C stops an answer and keeps what came; at the prompt two in a row leave, as does Ctrl-D. SIGTERM,
+// SIGHUP (no terminal) and SIGPIPE (no reader) end it in order too: the session and the history are kept.
 #include <cstdio>
 #include <cstdlib>
 
@@ -48,7 +48,8 @@ struct ChatCommand {
     bool no_color = false, hide_thinking = false, no_history = false;
 
     Result<int> operator()() const;
-    Result<Chat> open(Engine& engine, const SamplerParams& params, Begun& begun) const;
+    Result<Chat> open(Engine& engine, const std::filesystem::path& path, const SamplerParams& params,
+                      Begun& begun) const;
     Result<void> keep(Chat& chat, const Begun& begun) const;
     ReplView make_view() const;
 };
@@ -60,8 +61,9 @@ ReplView ChatCommand::make_view() const {
     return {terminal, colour, hide_thinking};
 }
 
-Result<Chat> ChatCommand::open(Engine& engine, const SamplerParams& params, Begun& begun) const {
-    ModelFormat f = NIBBLE_TRY(chat_template.format(engine.tokenizer(), NIBBLE_TRY(model.path())));
+Result<Chat> ChatCommand::open(Engine& engine, const std::filesystem::path& path, const SamplerParams& params,
+                               Begun& begun) const {
+    ModelFormat f = NIBBLE_TRY(chat_template.format(engine.tokenizer(), path));
     if (!f.warning.empty()) std::fprintf(stderr, "nibble: warning: %s\n", f.warning.c_str());
     ChatOptions o;
     o.sampling = params;
@@ -155,7 +157,7 @@ Result<int> ChatCommand::operator()() const {
     Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
     print_notes(engine, options, list);
     Begun begun;
-    Chat chat = NIBBLE_TRY(open(engine, params, begun));
+    Chat chat = NIBBLE_TRY(open(engine, path, params, begun));
 
     const TerminalGuard terminal;
     ReplView view = make_view();

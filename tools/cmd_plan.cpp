@@ -104,8 +104,7 @@ Result<int> PlanCommand::operator()() const {
                 mib(device.free_bytes), need <= device.free_bytes ? "fits" : "does not fit",
                 static_cast<long long>(largest));
     if (m.n_ctx_train > 0 && std::max<int64_t>(largest, m.ctx) > m.n_ctx_train)
-        std::printf("context      the model was made for %d tokens: what lies beyond them gets worse\n",
-                    m.n_ctx_train);
+        std::printf("context      %s\n", beyond_training_text(m.n_ctx_train).c_str());
     std::printf(
         "generation   %9.1f tokens/s at the start, %.1f with a full context, at %.1f GB/s of reading\n",
         rate(0), rate(m.ctx), bandwidth / 1e9);

@@ -58,8 +58,9 @@ struct RunCommand {
 
     Result<int> operator()() const;
     bool applies_template(const Tokenizer& tokenizer) const;
-    Result<void> submit_all(Engine& engine, const std::vector<Conversation>& conversations,
-                            const Request& base, RunOutput& output) const;
+    Result<void> submit_all(Engine& engine, const std::filesystem::path& path,
+                            const std::vector<Conversation>& conversations, const Request& base,
+                            RunOutput& output) const;
     Result<bool> generate(Engine& engine, RunOutput& output) const;
     void end_line(const RunOutput& output) const;
     void print_statistics(const RunOutput& output, size_t allocated, LoadTime load, double wall,
@@ -71,12 +72,13 @@ bool RunCommand::applies_template(const Tokenizer& tokenizer) const {
     return chat || !chat_template.given.empty() || tokenizer.vocab().chat_template.has_value();
 }
 
-Result<void> RunCommand::submit_all(Engine& engine, const std::vector<Conversation>& conversations,
-                                    const Request& base, RunOutput& output) const {
+Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path& path,
+                                    const std::vector<Conversation>& conversations, const Request& base,
+                                    RunOutput& output) const {
     const Tokenizer& tokenizer = engine.tokenizer();
     std::optional<ChatFormat> format;
     if (applies_template(tokenizer)) {
-        ModelFormat f = NIBBLE_TRY(chat_template.format(tokenizer, NIBBLE_TRY(model.path())));
+        ModelFormat f = NIBBLE_TRY(chat_template.format(tokenizer, path));
         if (!f.warning.empty()) std::fprintf(stderr, "nibble: warning: %s\n", f.warning.c_str());
         format = std::move(f.format);
     }
@@ -231,7 +233,7 @@ Result<int> RunCommand::operator()() const {
     end_in_order();
     const Clock::time_point begin = Clock::now();
     if (grammar) base.constraint = NIBBLE_TRY(engine.constraint(std::move(*grammar)));
-    NIBBLE_TRY(submit_all(engine, conversations, base, output));
+    NIBBLE_TRY(submit_all(engine, path, conversations, base, output));
     const bool cancelled = NIBBLE_TRY(generate(engine, output));
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
     end_line(output);

@@ -17,10 +17,10 @@ bool is_bare(char c) {
 
 class ConfigReader {
   public:
-    ConfigReader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+    ConfigReader(std::string_view text, const std::string& file)
+        : text_(without_byte_order_mark(text)), file_(file) {}
 
     Result<std::vector<ConfigItem>> read() {
-        if (text_.starts_with(byte_order_mark)) at_ = byte_order_mark.size();
         for (skip_empty(); !done(); skip_empty()) {
             NIBBLE_TRY(peek() == '[' ? table() : item());
             NIBBLE_TRY(end_of_line());

@@ -33,8 +33,8 @@ Result<std::optional<Grammar>> ConstraintOptions::read() const {
     }
     const std::string& file = grammar.empty() ? schema : grammar;
     if (file.empty()) return std::optional<Grammar>();
-    std::string text = NIBBLE_TRY(read_text_file(file));
-    if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
+    const std::string whole = NIBBLE_TRY(read_text_file(file));
+    const std::string_view text = without_byte_order_mark(whole);
     auto compiled = grammar.empty() ? Grammar::from_json_schema(text) : Grammar::from_gbnf(text);
     if (compiled) return std::optional(std::move(*compiled));
     Error e = compiled.error();

@@ -37,9 +37,11 @@ CLI::Validator integer(T least = std::numeric_limits<T>::min(), T most = std::nu
 
 }  // namespace
 
-bool is_switch_value(std::string_view text) {
-    constexpr std::string_view words[] = {"true", "false", "on", "off", "yes", "no", "1", "0"};
-    return std::ranges::find(words, text) != std::end(words);
+std::optional<bool> switch_value(std::string_view text) {
+    constexpr std::string_view on[] = {"true", "on", "yes", "1"}, off[] = {"false", "off", "no", "0"};
+    if (std::ranges::find(on, text) != std::end(on)) return true;
+    if (std::ranges::find(off, text) != std::end(off)) return false;
+    return {};
 }
 
 Flag Flag::group(const std::string& name) const { return Flag(option_->group(name)); }
@@ -111,7 +113,7 @@ Flag Flags::joined_value(const std::string& names, std::function<void(const std:
 
 Flag Flags::on(const std::string& names, bool& to, const std::string& help) const {
     const auto check = [](const std::string& text) {
-        return is_switch_value(text) ? std::string() : cat("'", text, "' is neither true nor false");
+        return switch_value(text) ? std::string() : cat("'", text, "' is neither true nor false");
     };
     return Flag(command_->add_flag(names, to, help)->check(check, ""));
 }

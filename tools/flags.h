@@ -17,9 +17,8 @@ class Option;
 
 namespace nibble {
 
-// Whether it may stand behind "--switch=", or be the setting of a switch: true, false, on, off, yes, no, 1
-// or 0.
-bool is_switch_value(std::string_view text);
+// What stands behind "--switch=", or is the setting of a switch: true, false, on, off, yes, no, 1 or 0.
+std::optional<bool> switch_value(std::string_view text);
 
 // A flag or positional of a command: a handle, valid as long as the command.
 class Flag {

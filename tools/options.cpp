@@ -147,11 +147,15 @@ std::string placement_text(const MemoryForecast& model, std::span<Backend* const
                backends[0]->device().description, ": the others");
 }
 
+std::string beyond_training_text(int32_t n_ctx_train) {
+    return cat("the model was made for ", n_ctx_train,
+               " tokens of context: what lies beyond them gets worse");
+}
+
 void print_notes(Engine& engine, const RunOptions& options, std::span<Backend* const> backends) {
     for (const std::string& note : engine.runner().model().notes) print_note(note);
     if (const int32_t made_for = engine.spec().n_ctx_train; made_for > 0 && engine.ctx() > made_for)
-        print_note(
-            cat("the model was made for ", made_for, " tokens of context: what lies beyond them gets worse"));
+        print_note(beyond_training_text(made_for));
     const MemoryForecast& memory = engine.runner().memory();
     if (backends.size() > 1 && options.device.gpu_layers < 0 && memory.gpu_layers < memory.n_layers)
         print_note(cat(memory.gpu_layers, " of ", memory.n_layers, " layers fit the free memory of ",

@@ -52,6 +52,9 @@ struct RunOptions {
 // Which device runs what: the processor, or a card and its layers.
 std::string placement_text(const MemoryForecast& model, std::span<Backend* const> backends);
 
+// What to tell of a context longer than the `n_ctx_train` tokens that the model was made for.
+std::string beyond_training_text(int32_t n_ctx_train);
+
 // On stderr: what the loaded model lacks, and that a card could not hold all of it although nobody said how
 // much.
 void print_notes(Engine& engine, const RunOptions& options, std::span<Backend* const> backends);

@@ -76,9 +76,10 @@ void PromptSource::add(Flags& flags) {
 Result<Conversation> PromptSource::one() const {
     std::string text = prompt;
     for (const std::string& w : words) text += cat(text.empty() ? "" : " ", w);
-    const auto add = [&](std::string document) {
-        if (document.starts_with(byte_order_mark)) document.erase(0, byte_order_mark.size());
-        if (document.ends_with('\n')) document.pop_back();  // as $(...) does: it ends the line, not the text
+    const auto add = [&](const std::string& whole) {
+        std::string_view document = without_byte_order_mark(whole);
+        if (document.ends_with('\n'))
+            document.remove_suffix(1);  // as $(...) does: it ends the line, not the text
         if (!text.empty() && !document.empty()) text += "\n\n";
         text += document;
     };
@@ -93,14 +94,15 @@ Result<Conversation> PromptSource::one() const {
 Result<std::vector<Conversation>> PromptSource::many() const {
     if (!prompt.empty() || !words.empty() || !file.empty())
         return Error{ErrorCode::invalid_argument, "--prompts", "excludes -p, -f and a prompt", ""};
-    const std::string text = NIBBLE_TRY(read_input(prompts));
+    const std::string whole = NIBBLE_TRY(read_input(prompts));
+    const std::string_view text = without_byte_order_mark(whole);
     std::vector<Conversation> list;
     size_t number = 0, broken = 0;  // lines; the first that should be JSON and is not
     const bool is_jsonl = prompts.ends_with(".jsonl");
     bool has_json = is_jsonl;
-    for (size_t at = text.starts_with(byte_order_mark) ? byte_order_mark.size() : 0; at < text.size();) {
+    for (size_t at = 0; at < text.size();) {
         const size_t end = std::min(text.find('\n', at), text.size());
-        std::string line = text.substr(at, end - at);
+        std::string line(text.substr(at, end - at));
         at = end + 1;
         ++number;
         if (line.ends_with('\r')) line.pop_back();

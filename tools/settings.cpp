@@ -64,7 +64,7 @@ const CLI::Option* find_option(const CLI::App& command, const std::string& name)
 std::string misfit(const CLI::Option& o, const Settings::Item& i) {
     const int most = o.get_items_expected_max();  // 0: a switch
     if (i.is_list && most < 2) return cat("'", i.name, "' takes one value, not a list");
-    if (most == 0 && !is_switch_value(i.values[0]))
+    if (most == 0 && !switch_value(i.values[0]))
         return cat("'", i.name, "' is true or false, not '", i.values[0], "'");
     return "";
 }
@@ -123,9 +123,7 @@ Result<void> add_setting(std::vector<Setting>& list, const Settings::Item& i, St
     }
     std::erase_if(list, [&](const Setting& c) { return c.option == o; });
     // A switch that is off anyway, unless it is given, contradicts nothing: CLI11 would say that it does.
-    constexpr std::string_view off[] = {"false", "off", "no", "0"};
-    if (o->get_items_expected_max() == 0 && o->get_fnames().empty() &&
-        std::ranges::find(off, i.values[0]) != std::end(off))
+    if (o->get_items_expected_max() == 0 && o->get_fnames().empty() && switch_value(i.values[0]) == false)
         return {};
     for (const std::string& v : i.values) {
         const std::string value = is_path(*o) ? at_home(v) : v;

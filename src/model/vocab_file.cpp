@@ -168,7 +168,11 @@ Result<Vocab> read_vocab(const TensorFile& file) {
 }
 
 Result<Tokenizer> read_tokenizer(const TensorFile& file) {
-    auto tokenizer = Tokenizer::create(NIBBLE_TRY(read_vocab(file)));
+    return make_tokenizer(NIBBLE_TRY(read_vocab(file)), file);
+}
+
+Result<Tokenizer> make_tokenizer(Vocab vocab, const TensorFile& file) {
+    auto tokenizer = Tokenizer::create(std::move(vocab));
     if (!tokenizer) return of_file(tokenizer.error(), file.path().string());
     return tokenizer;
 }

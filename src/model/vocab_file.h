@@ -9,6 +9,8 @@ namespace nibble {
 
 Result<Vocab> read_vocab(const TensorFile& file);
 Result<Tokenizer> read_tokenizer(const TensorFile& file);
+// Of what read_vocab() gave. Errors name the file.
+Result<Tokenizer> make_tokenizer(Vocab vocab, const TensorFile& file);
 
 // Sets tokenizer.ggml.* and tokenizer.chat_template.
 void write_vocab(const Vocab& vocab, Metadata& out);

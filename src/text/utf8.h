@@ -10,8 +10,11 @@
 
 namespace nibble {
 
-// Some editors begin a file with it; it is no part of the text.
-inline constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+// Some editors begin a file with a byte order mark; it is no part of the text.
+inline std::string_view without_byte_order_mark(std::string_view text) {
+    constexpr std::string_view mark = "\xEF\xBB\xBF";
+    return text.starts_with(mark) ? text.substr(mark.size()) : text;
+}
 
 // Bytes of the character that starts with this byte, 0 if none can start with it.
 inline int utf8_length(unsigned char lead) {

@@ -26,6 +26,15 @@ class Variables {
     std::vector<const char*> names_;
 };
 
+// A configuration of this text stops `run` with what is wrong in the line.
+void check_config_refused(const Scratch& s, Variables& v, const std::string& text, size_t line,
+                          std::string_view says) {
+    CAPTURE(text);
+    const std::string file = s.file("config.toml", text);
+    v.set("NIBBLE_CONFIG", file);
+    check_refused(nibble_cli({"run", "-p", "x"}), 2, cat("nibble: ", file, " line ", line, ": ", says));
+}
+
 nlohmann::json parameters(std::vector<std::string> more = {}) {
     std::vector<std::string> args = {"run", "--raw", "-p", "x", "-n", "1", "--json", "-q"};
     args.insert(args.end(), more.begin(), more.end());
@@ -132,10 +141,7 @@ TEST_CASE("settings: a switch is true or false, and a list stands only where sev
     const Scratch s;
     Variables v;
     const auto refused = [&](const std::string& text, size_t line, std::string_view says) {
-        CAPTURE(text);
-        const std::string file = s.file("config.toml", text);
-        v.set("NIBBLE_CONFIG", file);
-        check_refused(nibble_cli({"run", "-p", "x"}), 2, cat("nibble: ", file, " line ", line, ": ", says));
+        check_config_refused(s, v, text, line, says);
     };
     refused("json = \"maybe\"\n", 1, "'json' is true or false, not 'maybe'\n");
     refused("[run]\njson = \"maybe\"\n", 2, "'json' is true or false, not 'maybe'\n");
@@ -233,10 +239,7 @@ TEST_CASE("settings: a broken line is named with the file, its number and what i
     const Scratch s;
     Variables v;
     const auto refused = [&](const std::string& text, size_t line, std::string_view says) {
-        CAPTURE(text);
-        const std::string file = s.file("config.toml", text);
-        v.set("NIBBLE_CONFIG", file);
-        check_refused(nibble_cli({"run", "-p", "x"}), 2, cat("nibble: ", file, " line ", line, ": ", says));
+        check_config_refused(s, v, text, line, says);
     };
     refused("# one\n\ntemp 0.5\n", 3, "'temp' has no value (write name = value)");
     refused("temp =\n", 1, "'temp' has no value");

@@ -288,12 +288,11 @@ int ReplInput::State::next(wchar_t* out) {
 
 // Without what other systems put around lines: a byte order mark before the first, a return behind each.
 std::optional<std::string> ReplInput::State::piped_line() {
-    constexpr std::string_view mark = "\xEF\xBB\xBF";
     std::string text;
     int c = 0;
     while ((c = piped_byte()) >= 0 && c != '\n') text += static_cast<char>(c);
     if (c < 0 && text.empty()) return {};
-    if (std::exchange(piped_begins, false) && text.starts_with(mark)) text.erase(0, mark.size());
+    if (std::exchange(piped_begins, false)) text = std::string(without_byte_order_mark(text));
     if (text.ends_with('\r')) text.pop_back();
     return text;
 }

@@ -1,6 +1,6 @@
 // Signal handlers can reach nothing but variables of static storage; they use async-signal-safe calls only.
-// SIGINT, SIGTERM and SIGHUP are notes for whoever runs; the deadly ones restore the terminal first and then
-// kill as usual.
+// SIGINT, SIGTERM, SIGHUP and SIGPIPE are notes for whoever runs; the deadly ones restore the terminal first
+// and then kill as usual.
 #include "tools/repl/terminal.h"
 
 #include <cerrno>
