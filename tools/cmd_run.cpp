@@ -167,10 +167,11 @@ void RunCommand::print_statistics(const RunOutput& output, size_t allocated, Loa
         return count > 0 && s > 0 ? static_cast<double>(count) / s : 0.0;
     };
     const RunAnswer& a = output.answers().front();
-    int64_t prompt = 0, generated = 0;
+    int64_t prompt = 0, generated = 0, guessed = 0;
     for (const RunAnswer& x : output.answers()) {
         prompt += x.prompt_tokens;
         generated += static_cast<int64_t>(x.tokens.size());
+        guessed += x.guessed;
     }
     const bool one = output.answers().size() == 1;
     std::string choice = cat("seed ", *params.seed);
@@ -180,11 +181,11 @@ void RunCommand::print_statistics(const RunOutput& output, size_t allocated, Loa
     if (one && !a.alternatives.empty()) choice += cat(", score ", a.alternatives[0].score);
     std::fprintf(
         stderr,
-        "prompt %lld tokens, %.1f tokens/s | generated %lld tokens, %.1f tokens/s | first token %.1f "
+        "prompt %lld tokens, %.1f tokens/s | generated %lld tokens%s, %.1f tokens/s | first token %.1f "
         "ms, load %.1f ms of which packing %.1f ms | cache and activations %.1f MiB, peak memory %.1f MiB | "
         "%s\n",
         static_cast<long long>(prompt), one ? rate(prompt, a.prompt_seconds()) : rate(prompt, wall),
-        static_cast<long long>(generated),
+        static_cast<long long>(generated), guessed ? cat(", ", guessed, " of them guessed").c_str() : "",
         one ? rate(generated - 1, a.decode_seconds()) : rate(generated, wall), a.prompt_seconds() * 1e3,
         load.total * 1e3, load.pack * 1e3, static_cast<double>(allocated) / (1 << 20),
         static_cast<double>(usage.ru_maxrss) / 1024, choice.c_str());

@@ -113,6 +113,11 @@ void RunOptions::add_all(Flags& flags) {
     add_ctx(flags, "tokens of prompt and answer [model's, at most 8192]");
     add(flags);
     add_batch(flags);
+    flags
+        .value("--draft-tokens", draft_tokens,
+               "tokens guessed per step from what the text repeats: faster, the same text [12; 0 on a GPU]")
+        .range(0, most_draft_tokens)
+        .group(rare_group);
     add_check_nan(flags);
 }
 
@@ -121,6 +126,7 @@ Result<EngineConfig> RunOptions::config() const {
     c.runner.ctx = ctx;
     c.runner.batch_tokens = batch;
     c.check_nan = check_nan;
+    c.draft_tokens = draft_tokens;
     c.runner.gpu_layers = device.gpu_layers;
     if (!kv_type.empty()) c.runner.k_type = c.runner.v_type = NIBBLE_TRY(cache_type(kv_type, "--kv-type"));
     if (!k_type.empty()) c.runner.k_type = NIBBLE_TRY(cache_type(k_type, "--k-type"));

@@ -78,6 +78,7 @@ void RunOutput::take(const Event& e) {
     if (!std::exchange(a.begun, true)) a.first = a.end;
     if (e.token >= 0) {
         a.tokens.push_back(e.token);
+        a.guessed += e.guessed ? 1 : 0;
         if (!a.logprobs.is_null()) {
             one = details(e.token, {e.logprob, e.top});
             a.logprobs.push_back(one);
@@ -141,7 +142,8 @@ nlohmann::ordered_json RunOutput::result(size_t index) const {
                     {"prompt_ms", a.prompt_seconds() * 1e3},
                     {"generation_ms", a.decode_seconds() * 1e3},
                     {"prompt_tokens_per_second", rate(a.prompt_tokens, a.prompt_seconds())},
-                    {"tokens_per_second", rate(n - 1, a.decode_seconds())}};
+                    {"tokens_per_second", rate(n - 1, a.decode_seconds())},
+                    {"guessed_tokens", a.guessed}};
     j["parameters"] = parameters_;
     return j;
 }

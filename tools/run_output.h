@@ -24,6 +24,7 @@ struct RunAnswer {
     int64_t prompt_tokens = 0;
     std::string text;
     std::vector<Token> tokens;
+    int64_t guessed = 0;  // of the tokens, see EngineConfig::draft_tokens
     std::vector<Alternative>
         alternatives;                 // of best-of and beams, best first; its text and tokens are those above
     nlohmann::ordered_json logprobs;  // null unless asked for

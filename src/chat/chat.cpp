@@ -136,8 +136,13 @@ Result<bool> Chat::run(Request request, const ChatHooks& hooks, Turn& turn, std:
         turn.prefill_tokens += report.prefill_tokens;
         for (const Event& e : report.events) {
             if (e.request != id) continue;
+            if (make_room) {  // what came behind is drawn again, with room
+                if (e.finish != Finish::none) turn.finish = Finish::cancelled;
+                continue;
+            }
             if (e.token >= 0) {
                 generated.push_back(e.token);
+                turn.guessed += e.guessed ? 1 : 0;
                 ++used;
                 if (first < 0) first = since(start);
             }

@@ -38,6 +38,7 @@ struct Turn {
     int32_t prompt_tokens = 0;   // the whole prompt
     int32_t prefill_tokens = 0;  // of it, computed now; the rest was in the cache
     int32_t generated = 0;
+    int32_t guessed = 0;  // of the generated, see EngineConfig::draft_tokens
     int32_t context_used = 0;
     double prefill_seconds = 0, decode_seconds = 0;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "src/engine/lookup_drafter.h"
 #include "src/engine/state.h"
 #include "src/model/vocab_file.h"
 
@@ -51,6 +52,14 @@ Engine::~Engine() = default;
 
 Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig config,
                             std::span<Backend* const> backends) {
+    if (config.draft_tokens < 0) config.draft_tokens = backends.size() == 1 ? default_draft_tokens : 0;
+    config.draft_tokens = std::min(config.draft_tokens, most_draft_tokens);
+    if (config.draft_tokens > 0) {
+        RunnerConfig& r = config.runner;
+        const int64_t all = int64_t{r.max_sequences} * (1 + config.draft_tokens);
+        const auto guessed = static_cast<int32_t>(std::min<int64_t>(all, 1 + most_draft_tokens));
+        r.max_outputs = std::max({r.max_outputs, r.max_sequences, guessed});
+    }
     TensorFile file = NIBBLE_TRY(TensorFile::open(path));
     Tokenizer tokenizer = NIBBLE_TRY(read_tokenizer(file));
     ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config.runner, backends));
@@ -140,6 +149,7 @@ Result<RequestId> Engine::submit(Request request) {
         s->answer.seed = s->rng.seed();
     }
     if (s->request->constraint) s->matcher.emplace(s->request->constraint);
+    if (state_->config.draft_tokens > 0 && !s->choice) s->drafter = std::make_unique<LookupDrafter>();
     for (KvGroup& g : state_->groups) s->tables.emplace_back(*g.pool);
     state_->sequences.push_back(std::move(s));
     return state_->sequences.back()->id;

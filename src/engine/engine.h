@@ -17,7 +17,13 @@ struct EngineConfig {
     RunnerConfig runner;
     bool check_nan = false;    // stop with the name of the layer that yields a NaN
     bool prefix_cache = true;  // reuse keys and values of equal prompt prefixes
+    // How many tokens of a running answer may be guessed and checked in one step, by what the text repeats;
+    // 0: none; -1: default_draft_tokens where the processor runs the whole model, else none. The texts are
+    // the same. On a device that draws tokens by itself, steps then wait for one another.
+    int32_t draft_tokens = 0;
 };
+// While memory is the limit, so many rows beside one cost a step little.
+inline constexpr int32_t default_draft_tokens = 12, most_draft_tokens = 31;
 
 // Keys and values of a token prefix, in host memory: of each KV group its pages one after the other.
 struct CachedPrefix {
@@ -39,8 +45,9 @@ class Engine {
     void cancel(RequestId request);  // its end is reported by the next step
     bool idle() const;
 
-    // Runs one mixed batch. Each running request yields at most one token; one whose answer is chosen among
-    // several yields the answer at its end. After an Error every request has ended and the engine is idle.
+    // Runs one mixed batch. Each running request yields at most one token, and as many more as were guessed
+    // rightly; one whose answer is chosen among several yields the answer at its end. After an Error every
+    // request has ended and the engine is idle.
     Result<StepReport> step();
 
     // A grammar over this model's vocabulary, for requests. An Error if no token can begin what it asks for.

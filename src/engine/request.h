@@ -66,6 +66,7 @@ struct Event {
     std::string text;
     Finish finish = Finish::none;
     bool text_held = false;           // some of its text is held back
+    bool guessed = false;             // rightly, see EngineConfig::draft_tokens
     double logprob = 0;               // of the token, under the model's own distribution; if asked for
     std::vector<TokenLogprob> top{};  // the most likely tokens there, in order; if asked for
     // Best-of and beams have two events without a token: when the prompt is computed, and at the end with the
@@ -77,7 +78,8 @@ struct Event {
 struct StepReport {
     std::vector<Event> events;
     int32_t prefill_tokens = 0;  // rows of this step that were prompt
-    int32_t decode_tokens = 0;   // rows that were generated tokens
+    int32_t decode_tokens = 0;   // rows that were generated tokens, rightly guessed ones among them
+    int32_t drafted_tokens = 0;  // rows that were guesses, right or wrong
     bool idle = false;           // there was nothing to do
 };
 

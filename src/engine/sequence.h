@@ -1,11 +1,12 @@
 // The state of one request: tokens, cache tables, sampler, text. Internal to the engine.
-// Cache positions [0, n_computed) are stored, or will be by steps that were started: at most one more than
-// there are tokens, if the device draws that one; tokens[n_computed..] are pending.
+// Cache positions [0, n_computed) are stored, or will be by steps that were started: tokens[n_computed..] are
+// pending. While a step runs there may be more of them than tokens: one that the device draws, or guesses.
 #pragma once
 
 #include <optional>
 #include <vector>
 
+#include "src/engine/drafter.h"
 #include "src/engine/request.h"
 #include "src/kv/block_table.h"
 #include "src/kv/prefix_index.h"
@@ -41,9 +42,10 @@ struct Sequence {
     StopMatcher stop;
     std::optional<Matcher> matcher;  // of request.constraint
     bool cancelled = false;
-    int32_t drawn_here = 0;            // so many tokens are yet to be drawn here, not by the device
-    std::shared_ptr<Choice> choice{};  // null: an answer of its own, reported token by token
-    Alternative answer{};              // so far, of a choice
+    int32_t drawn_here = 0;              // so many tokens are yet to be drawn here, not by the device
+    std::shared_ptr<Choice> choice{};    // null: an answer of its own, reported token by token
+    Alternative answer{};                // so far, of a choice
+    std::unique_ptr<Drafter> drafter{};  // null: nothing is guessed
 
     int32_t pending() const { return static_cast<int32_t>(tokens.size()) - n_computed; }
     bool decoding() const { return n_generated > 0; }

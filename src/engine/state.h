@@ -30,8 +30,9 @@ struct Engine::State {
     struct Part {
         Sequence* sequence = nullptr;  // null: its results no longer count
         int32_t rows = 0;
-        int32_t end = 0;   // one more than the last position
-        int32_t out = -1;  // its output row, if it has one
+        int32_t end = 0;             // one more than the last position, guesses left out
+        int32_t out = -1;            // its output row, if it has one: the first of 1 + draft.size()
+        std::vector<Token> draft{};  // guessed tokens behind those that are known
     };
     struct Launched {
         std::vector<Part> parts;
@@ -41,7 +42,10 @@ struct Engine::State {
     Batch empty_batch() const;
     std::optional<DrawRow> draw_row(const Sequence& s, bool ahead) const;
     std::vector<DrawRow> draw_rows(std::span<const Part> parts, bool ahead) const;
-    Result<void> add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count);
+    // By sequence, of the first n: what may follow its tokens.
+    Result<std::vector<std::vector<Token>>> guess(size_t n);
+    Result<void> add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count,
+                          std::span<const Token> draft = {});
     Result<Launched> launch_next();
     Result<std::optional<Launched>> launch_ahead(const Launched& last);
     Result<void> collect(const Launched& step, StepReport& report);
@@ -49,6 +53,8 @@ struct Engine::State {
     void keep_to_windows(Sequence& s, int32_t end);
     void forget(const Sequence& s);
     Result<void> repeat(Sequence& s);
+    Result<void> go_back(Sequence& s, int32_t n_computed);
+    Result<void> verify(const Part& part, StepReport& report);
 
     Result<Event> sample(Sequence& s, size_t row);  // of the last step's outputs
     Result<Event> sample(Sequence& s, std::span<float> logits);

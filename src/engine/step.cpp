@@ -15,6 +15,25 @@ constexpr int32_t drawn_here_at_once = 16;
 
 }  // namespace
 
+// Every sequence may have one row whose logits are wanted; what is left of those is for guesses.
+Result<std::vector<std::vector<Token>>> Engine::State::guess(size_t n) {
+    std::vector<std::vector<Token>> drafts(n);
+    const RunnerConfig& limits = runner.config();
+    int32_t spare = limits.max_outputs - static_cast<int32_t>(n);
+    for (size_t i = 0; i < n; ++i) {
+        Sequence& s = *sequences[i];
+        if (!s.drafter || !s.decoding()) continue;
+        // One token follows the last guess: it too has to have its place.
+        int64_t room = limits.ctx - static_cast<int64_t>(s.tokens.size()) - 1;
+        if (s.request->max_tokens >= 0) room = std::min(room, s.request->max_tokens - s.n_generated - 1);
+        room = std::min<int64_t>({room, config.draft_tokens, spare / static_cast<int32_t>(n - i)});
+        drafts[i] =
+            NIBBLE_TRY(s.drafter->propose(s.tokens, static_cast<int32_t>(std::max<int64_t>(room, 0))));
+        spare -= static_cast<int32_t>(drafts[i].size());
+    }
+    return drafts;
+}
+
 // Pages for the next rows. A copy of an adopted page needs one page more than the sequence: where there is
 // none, the tokens of that page are computed again.
 Result<void> Engine::State::reserve(Batch& batch, Sequence& s, int32_t count) {
@@ -38,6 +57,7 @@ std::optional<DrawRow> Engine::State::draw_row(const Sequence& s, bool ahead) co
     const Request& r = *s.request;
     const bool plain = !s.matcher && !s.choice && r.logprobs < 0 && r.max_tokens != 0 && !config.check_nan;
     if (!plain || s.drawn_here > 0 || !runner.draws()) return {};
+    if (ahead && s.drafter) return {};  // which guesses at what follows a token that is known
     Rng rng = s.rng;
     if (ahead) rng.next_step();
     return s.chain.draw_row(rng, ahead);
@@ -47,16 +67,18 @@ std::optional<DrawRow> Engine::State::draw_row(const Sequence& s, bool ahead) co
 std::vector<DrawRow> Engine::State::draw_rows(std::span<const Part> parts, bool ahead) const {
     std::vector<DrawRow> rows;
     for (const Part& part : parts) {
-        auto row = part.out < 0 ? std::optional<DrawRow>() : draw_row(*part.sequence, ahead);
+        auto row =
+            part.out < 0 || !part.draft.empty() ? std::optional<DrawRow>() : draw_row(*part.sequence, ahead);
         if (!row) return {};
         rows.push_back(std::move(*row));
     }
     return rows;
 }
 
-// The next rows of a sequence; behind the last token that is known, the one that the device draws for it,
-// whose output row in the last step was that of this one.
-Result<void> Engine::State::add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count) {
+// The next rows of a sequence; behind the last token that is known, those of the draft, or the one that the
+// device draws for it, whose output row in the last step was that of this one.
+Result<void> Engine::State::add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count,
+                                     std::span<const Token> draft) {
     NIBBLE_TRY(reserve(batch, s, count));
     const auto first = static_cast<int32_t>(batch.tokens.size());
     const auto known = static_cast<int32_t>(s.tokens.size());
@@ -69,16 +91,23 @@ Result<void> Engine::State::add_rows(Batch& batch, Launched& step, Sequence& s, 
     for (int32_t i = 0; i < count; ++i) {
         const int32_t position = s.n_computed + i;
         batch.tokens.push_back(position < known ? s.tokens[static_cast<size_t>(position)]
-                                                : -1 - static_cast<int32_t>(batch.out_rows.size()));
+                               : draft.empty()  ? -1 - static_cast<int32_t>(batch.out_rows.size())
+                                                : draft[static_cast<size_t>(position - known)]);
         batch.positions.push_back(position);
     }
     batch.sequences.push_back({first, count});
     s.n_computed += count;
     Part& part = step.parts.emplace_back(Part{&s, count, s.n_computed});
     if (s.n_computed < known) return {};
+    if (!draft.empty()) {
+        part.end = known;
+        part.draft.assign(draft.begin(), draft.begin() + (s.n_computed - known));
+    }
     part.out = static_cast<int32_t>(batch.out_rows.size());
-    batch.out_rows.push_back(first + count - 1);
-    batch.weighed.push_back({s.chain.weighed_at(), static_cast<int32_t>(tokenizer.n_vocab())});
+    for (auto row = first + count - 1 - static_cast<int32_t>(part.draft.size()); row < first + count; ++row) {
+        batch.out_rows.push_back(row);
+        batch.weighed.push_back({s.chain.weighed_at(), static_cast<int32_t>(tokenizer.n_vocab())});
+    }
     return {};
 }
 
@@ -106,18 +135,19 @@ Batch Engine::State::empty_batch() const {
 
 Result<Engine::State::Launched> Engine::State::launch_next() {
     const size_t n = n_running();
+    const std::vector<std::vector<Token>> drafts = NIBBLE_TRY(guess(n));
     std::vector<Work> work;
     for (size_t i = 0; i < n; ++i) {
         Sequence& s = *sequences[i];
         if (s.n_computed == 0) adopt_prefix(s);
-        work.push_back({s.pending(), s.decoding()});
+        work.push_back({s.pending() + static_cast<int32_t>(drafts[i].size()), s.decoding()});
     }
     const std::vector<int32_t> rows =
         schedule(work, {runner.config().batch_tokens, runner.config().max_sequences});
     Batch batch = empty_batch();
     Launched step;
     for (size_t i = 0; i < n; ++i)
-        if (rows[i]) NIBBLE_TRY(add_rows(batch, step, *sequences[i], rows[i]));
+        if (rows[i]) NIBBLE_TRY(add_rows(batch, step, *sequences[i], rows[i], drafts[i]));
     if (step.parts.empty()) return Error{ErrorCode::internal, "engine", "no request can go on", ""};
     batch.draws = draw_rows(step.parts, false);
     step.drawn = !batch.draws.empty();
@@ -162,10 +192,30 @@ void Engine::State::forget(const Sequence& s) {
 // saw are still held: they are dropped once its token is known.
 Result<void> Engine::State::repeat(Sequence& s) {
     forget(s);
-    s.n_computed = static_cast<int32_t>(s.tokens.size()) - 1;
-    for (BlockTable& table : s.tables) NIBBLE_TRY(table.truncate(s.n_computed));
     s.drawn_here = drawn_here_at_once;
+    return go_back(s, static_cast<int32_t>(s.tokens.size()) - 1);
+}
+
+Result<void> Engine::State::go_back(Sequence& s, int32_t n_computed) {
+    s.n_computed = n_computed;
+    for (BlockTable& table : s.tables) NIBBLE_TRY(table.truncate(n_computed));
     return {};
+}
+
+// Each row's token is drawn as without guesses; the row behind it counts if it was computed for that token.
+Result<void> Engine::State::verify(const Part& part, StepReport& report) {
+    Sequence& s = *part.sequence;
+    const size_t most = part.draft.size();
+    size_t right = 0;
+    for (bool goes_on = true; goes_on; right += goes_on ? 1 : 0) {
+        Event e = NIBBLE_TRY(sample(s, static_cast<size_t>(part.out) + right));
+        e.guessed = right < most && e.token == part.draft[right];
+        goes_on = e.guessed && e.finish == Finish::none;
+        report.events.push_back(std::move(e));
+    }
+    report.drafted_tokens += static_cast<int32_t>(most);
+    report.decode_tokens -= static_cast<int32_t>(most - right);
+    return go_back(s, part.end + static_cast<int32_t>(right));
 }
 
 // Pages behind the windows of the row that follows `end` rows are dropped; before that they are made known,
@@ -204,7 +254,7 @@ Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
         } else if (s.choice) {
             choices.push_back({&s, NIBBLE_TRY(logits_of(row))});
         } else if (!step.drawn) {
-            report.events.push_back(NIBBLE_TRY(sample(s, row)));
+            NIBBLE_TRY(verify(part, report));
         } else {
             s.rng.next_step();
             report.events.push_back(append(s, drawn[row]));

@@ -18,14 +18,15 @@ namespace {
 
 const fs::path root = NIBBLE_SOURCE_DIR;
 
-EngineConfig config_for(int32_t ctx) {
+EngineConfig config_for(int32_t ctx, int32_t draft_tokens) {
     EngineConfig config;
     config.runner.ctx = ctx;
+    config.draft_tokens = draft_tokens;
     return config;
 }
 
 struct Model : LoadedEngine {
-    explicit Model(int32_t ctx) : LoadedEngine(config_for(ctx)) {}
+    explicit Model(int32_t ctx, int32_t draft_tokens = 0) : LoadedEngine(config_for(ctx, draft_tokens)) {}
     Chat chat(Overflow overflow = Overflow::drop, int64_t max_tokens = 20, const char* name = nullptr) const {
         const auto source = name ? *read_text_file(root / "prompts" / cat(name, ".jinja"))
                                  : *engine->tokenizer().vocab().chat_template;
@@ -191,6 +192,24 @@ TEST_CASE("chat: a conversation that outgrows the context") {
         REQUIRE(!turn);
         CHECK(turn.error().what.find("128") != std::string::npos);
         CHECK(chat.conversation.empty());
+    }
+}
+
+TEST_CASE("chat: guesses do not move the place where an answer makes room for itself") {
+    std::string expected;
+    for (const int32_t draft_tokens : {0, 3, 12}) {
+        const Model model(128, draft_tokens);
+        Chat chat = model.chat(Overflow::shift, 300);
+        chat.options.sampling.temperature = 0;  // it repeats itself
+        chat.options.sampling.logit_bias = {{4088, -1e3}, {4090, -1e3}};
+        chat.conversation.messages = {{"user", "Once upon a time"}, {"assistant", "Once."}};
+        Log log;
+        const Turn turn = say(chat, "Go on", log);
+        CHECK(log.notices.size() >= 1);
+        CHECK(turn.generated > 100);
+        CHECK((turn.guessed > 20) == (draft_tokens > 0));
+        if (draft_tokens == 0) expected = turn.text;
+        CHECK(turn.text == expected);
     }
 }
 

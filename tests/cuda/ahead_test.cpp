@@ -179,3 +179,18 @@ TEST_CASE("what the device cannot tell is drawn here, and the text goes on as it
     CHECK(ahead == alone);
     CHECK(ahead[0].tokens.size() == 5);
 }
+
+TEST_CASE("guessed tokens leave the texts of a device as they are") {
+    EngineConfig guessing;
+    guessing.draft_tokens = 5;
+    Card plain("tests/golden/models/gemma3"), card("tests/golden/models/gemma3", guessing);
+    if (!card) return;
+    std::vector<Asked> asked{
+        {request({3, 5, 7, 3, 5}, 40, 1, {{"temperature", "0"}})},
+        {request({3, 5, 7, 3, 5}, 20, 1, {{"temperature", "0.4"}})},
+        {request({9, 8, 9, 8}, -1, 2, {{"top_k", "1000"}}), 2},
+    };
+    for (Asked& a : asked) a.request.sampling.logit_bias = {{3, 8}, {5, 8}};  // few words, often repeated
+    CHECK(card.tell(asked, false) == plain.tell(asked, false));
+    CHECK(card.engine().runner().launches() < plain.engine().runner().launches());
+}

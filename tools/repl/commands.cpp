@@ -171,14 +171,16 @@ Result<void> stats(Repl& r, const std::string&) {
     const Turn& t = r.last;
     if (t.finish == Finish::none) return usage("/stats", "there is no answer yet");
     const auto rate = [](int32_t n, double s) { return n > 0 && s > 0 ? n / s : 0.0; };
+    const std::string guessed = t.guessed ? cat(", ", t.guessed, " of them guessed") : "";
     char text[400];
-    std::snprintf(text, sizeof text,
-                  "prompt %d tokens, %d of them computed (%.1f tokens/s), the rest reused\nanswer %d tokens, "
-                  "%.1f tokens/s, ended by %s\ncontext %d of %d tokens, cache and activations %.1f MiB",
-                  t.prompt_tokens, t.prefill_tokens, rate(t.prefill_tokens, t.prefill_seconds), t.generated,
-                  rate(t.generated - 1, t.decode_seconds), std::string(name(t.finish)).c_str(),
-                  t.context_used, r.chat.engine().ctx(),
-                  static_cast<double>(r.chat.engine().runner().allocated_bytes()) / (1 << 20));
+    std::snprintf(
+        text, sizeof text,
+        "prompt %d tokens, %d of them computed (%.1f tokens/s), the rest reused\nanswer %d tokens%s, "
+        "%.1f tokens/s, ended by %s\ncontext %d of %d tokens, cache and activations %.1f MiB",
+        t.prompt_tokens, t.prefill_tokens, rate(t.prefill_tokens, t.prefill_seconds), t.generated,
+        guessed.c_str(), rate(t.generated - 1, t.decode_seconds), std::string(name(t.finish)).c_str(),
+        t.context_used, r.chat.engine().ctx(),
+        static_cast<double>(r.chat.engine().runner().allocated_bytes()) / (1 << 20));
     r.view.line(text);
     return {};
 }

@@ -1,0 +1,255 @@
+// Guessed tokens: what is guessed, and that texts are the same with and without, whatever ends them.
+// On the bundled model, greedy answers repeat themselves soon: there guesses come true.
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "ggml/base/cat.h"
+#include "src/engine/lookup_drafter.h"
+#include "src/sample/params.h"
+#include "tests/loaded_engine.h"
+
+using namespace nibble;
+
+namespace {
+
+using Tokens = std::vector<Token>;
+
+Tokens guess(LookupDrafter& drafter, const Tokens& tokens, int32_t limit = 4) {
+    const auto draft = drafter.propose(tokens, limit);
+    REQUIRE(draft);
+    return *draft;
+}
+
+struct Told {
+    Tokens tokens;
+    std::string text;
+    Finish finish = Finish::none;
+    std::vector<double> logprobs;
+    bool operator==(const Told&) const = default;
+};
+
+struct Heard {
+    std::vector<Told> told;  // in the order of the requests
+    int steps = 0, drafted = 0, guessed = 0, decoded = 0;
+};
+
+Heard hear(Engine& e, const std::vector<Request>& requests, size_t cancelled_after = 0) {
+    Heard heard;
+    std::map<RequestId, size_t> index;
+    for (const Request& r : requests) {
+        const auto id = e.submit(r);
+        REQUIRE_MESSAGE(id, id.error().message());
+        index[*id] = heard.told.size();
+        heard.told.emplace_back();
+    }
+    for (; !e.idle(); ++heard.steps) {
+        const auto report = e.step();
+        REQUIRE_MESSAGE(report, report.error().message());
+        heard.drafted += report->drafted_tokens;
+        heard.decoded += report->decode_tokens;
+        for (const Event& event : report->events) {
+            Told& t = heard.told[index.at(event.request)];
+            CHECK(t.finish == Finish::none);
+            if (event.token >= 0) t.tokens.push_back(event.token), t.logprobs.push_back(event.logprob);
+            t.text += event.text;
+            t.finish = event.finish;
+            heard.guessed += event.guessed ? 1 : 0;
+            if (cancelled_after && t.tokens.size() == cancelled_after) e.cancel(event.request);
+        }
+    }
+    return heard;
+}
+
+EngineConfig config_for(int32_t draft_tokens, int32_t max_sequences = 1) {
+    EngineConfig config;
+    config.draft_tokens = draft_tokens;
+    config.runner.max_sequences = max_sequences;
+    config.runner.ctx = 200;
+    config.runner.page_size = 4;
+    return config;
+}
+
+Request request(const Engine& e, std::string_view text, int64_t n,
+                const std::vector<std::pair<std::string_view, std::string_view>>& settings = {}) {
+    Request r;
+    r.prompt = e.tokenizer().encode(text);
+    r.max_tokens = n;
+    r.sampling.seed = 5;
+    for (const auto& [key, value] : settings) REQUIRE(set(r.sampling, key, value));
+    return r;
+}
+
+}  // namespace
+
+TEST_CASE("lookup: the text goes on as behind the longest earlier match, the latest of equals") {
+    LookupDrafter nothing;
+    CHECK(guess(nothing, {1}).empty());
+    CHECK(guess(nothing, {1, 2}).empty());
+    CHECK(guess(nothing, {1, 2, 3, 4, 5, 2}).empty());  // one token is no match
+    LookupDrafter longest;
+    CHECK(guess(longest, {9, 1, 2, 3, 70, 71, 72, 8, 2, 3, 80, 81, 82, 9, 1, 2, 3}, 2) == Tokens{70, 71});
+    LookupDrafter latest;
+    CHECK(guess(latest, {4, 2, 3, 70, 71, 5, 2, 3, 80, 81, 6, 2, 3}, 2) == Tokens{80, 81});
+    LookupDrafter limited;
+    CHECK(guess(limited, {1, 2, 3, 4, 1, 2}, 0).empty());
+    CHECK(guess(limited, {1, 2, 3, 4, 1, 2}, 1) == Tokens{3});
+}
+
+TEST_CASE("lookup: a period goes on beyond the end of the text") {
+    LookupDrafter drafter;
+    Tokens text;
+    for (int i = 0; i < 30; ++i) text.push_back(10 + i % 3);
+    CHECK(guess(drafter, text, 7) == Tokens{10, 11, 12, 10, 11, 12, 10});
+}
+
+TEST_CASE("lookup: who is wrong guesses less, and is believed again once it would have been right") {
+    // The same three tokens with another one behind them each time, then always with the same.
+    LookupDrafter drafter;
+    Tokens text;
+    size_t early = 0, late = 0;
+    const auto go_on = [&](int i, Token next) {
+        text.insert(text.end(), {1, 2, 3});
+        const size_t n = guess(drafter, text, 8).size();
+        (i < 4 ? early : late) += n;
+        text.push_back(next);
+        guess(drafter, text, 8);
+        return n;
+    };
+    for (int i = 0; i < 40; ++i) go_on(i, 1000 + i);
+    CHECK(early > 0);
+    CHECK(late < early);
+    CHECK(go_on(4, 7) == 0);
+    size_t n = 0;
+    for (int i = 0; i < 40; ++i) n = go_on(4, 7);
+    CHECK(n == 8);
+}
+
+TEST_CASE("lookup: a text of one token is searched as fast as another") {
+    LookupDrafter drafter;
+    const Tokens text(200000, 5);
+    for (int i = 0; i < 200; ++i)  // with an unbounded search this would take hours
+        CHECK(guess(drafter, text, 3) == Tokens{5, 5, 5});
+}
+
+TEST_CASE("guesses change what steps there are, not what is said") {
+    LoadedEngine without(config_for(0, 3));
+    const Engine& e = *without.engine;
+    std::vector<Request> requests = {
+        request(e, "Once upon a time", 120, {{"temperature", "0"}}),
+        request(e, "The King said to the King", 90, {{"temperature", "0.3"}}),
+        request(e, "The fox and the fox and the fox", 60),
+        request(e, "Once upon a time", -1, {{"temperature", "0"}}),  // to the end of the context
+        request(e, "A", 150, {{"temperature", "0"}, {"repeat_penalty", "1.1"}, {"dry_multiplier", "0.5"}}),
+        request(e, "A", 150, {{"temperature", "0.5"}, {"mirostat", "2"}}),
+        request(e, "Once upon a time", 100, {{"temperature", "0"}}),
+        request(e, "Once upon a time", 2, {{"temperature", "0"}}),
+        request(e, "Once upon a time", 1, {{"temperature", "0"}}),
+        request(e, "Once upon a time", 0, {{"temperature", "0"}}),
+    };
+    for (size_t i = 0; i < 4; ++i) requests[i].ignore_eos = true;
+    requests[1].logprobs = 2;
+    const Heard plain = hear(*without.engine, requests);
+    CHECK(plain.drafted == 0);
+    // A word that the first answer says where guesses come true ends the one before the last three.
+    const std::string& text = plain.told[0].text;
+    requests[6].stop = {text.substr(text.size() - 20, 5)};
+    const Heard stopped = hear(*without.engine, {requests[6]});
+    CHECK(stopped.told[0].finish == Finish::stop);
+
+    for (const int32_t draft : {1, 5, most_draft_tokens}) {
+        for (const int32_t sequences : {1, 3}) {
+            INFO("draft " << draft << " sequences " << sequences);
+            LoadedEngine with(config_for(draft, sequences));
+            for (int again = 0; again < 2; ++again) {  // from the cache that the first time left
+                const Heard heard = hear(*with.engine, requests);
+                for (size_t i = 0; i < requests.size(); ++i) {
+                    INFO("request " << i);
+                    CHECK(heard.told[i] == (i == 6 ? stopped : plain).told[i == 6 ? 0 : i]);
+                }
+                CHECK(heard.guessed > 100);
+                CHECK(heard.drafted >= heard.guessed);
+            }
+        }
+    }
+}
+
+TEST_CASE(
+    "a repetition takes fewer steps than tokens, and rows of wrong guesses are not counted as decoded") {
+    LoadedEngine with(config_for(7));
+    const Engine& e = *with.engine;
+    Request r = request(e, "Once upon a time", 160, {{"temperature", "0"}});
+    r.sampling.logit_bias = {{e.tokenizer().encode("king").front(), 1000}};  // the same token for ever
+    const Heard heard = hear(*with.engine, {r});
+    CHECK(heard.told[0].tokens.size() == 160);
+    CHECK(heard.steps < 40);
+    CHECK(heard.decoded == 159);  // the first is the prompt's
+    r.sampling.logit_bias.clear();
+    r.ignore_eos = true;
+    r.sampling.temperature = 0.4;
+    const Heard other = hear(*with.engine, {r});
+    CHECK(other.decoded == 159);
+    CHECK(other.drafted > other.guessed);
+}
+
+TEST_CASE("guesses under a constraint, with small batches and few pages, and when cancelled") {
+    LoadedEngine without(config_for(0));
+    const auto grammar = [](Engine& e) {
+        auto c = e.constraint(*Grammar::from_regex("((red|blue) (fox|king), )*end"));
+        REQUIRE(c);
+        return *c;
+    };
+    Request r = request(*without.engine, "Colours: ", 100, {{"temperature", "0.7"}});
+    r.constraint = grammar(*without.engine);
+    Request free = request(*without.engine, "Once upon a time", 140, {{"temperature", "0"}});
+    free.ignore_eos = true;
+    const Heard plain = hear(*without.engine, {r, free});
+    for (const int32_t batch : {1, 2, 5, 512}) {
+        INFO("batch " << batch);
+        EngineConfig config = config_for(6);
+        config.runner.batch_tokens = batch;
+        LoadedEngine with(config);
+        Request same = r;
+        same.constraint = grammar(*with.engine);
+        const Heard heard = hear(*with.engine, {same, free});
+        for (size_t i = 0; i < 2; ++i) CHECK(heard.told[i] == plain.told[i]);
+        CHECK((heard.drafted > 0) == (batch > 1));
+        const Heard cut = hear(*with.engine, {free}, 70);
+        CHECK(cut.told[0].finish == Finish::cancelled);
+        CHECK(cut.told[0].tokens.size() >= 70);
+        CHECK(std::equal(cut.told[0].tokens.begin(), cut.told[0].tokens.end(), plain.told[1].tokens.begin()));
+        CHECK(hear(*with.engine, {free}).told[0] == plain.told[1]);
+    }
+}
+
+TEST_CASE("guesses in models with windows, shared keys and experts, and in every type of cache") {
+    struct Case {
+        std::string_view model;
+        Type type = Type::f16;
+    };
+    for (const Case& c : {Case{"gemma3"}, Case{"mistral"}, Case{"deepseek_v2_lite"}, Case{"qwen3_moe"},
+                          Case{"gpt_oss"}, Case{"", Type::q8_0}, Case{"", Type::q4_0}, Case{"", Type::f32}}) {
+        INFO(c.model << " " << info(c.type).name);
+        const auto models = std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden/models";
+        std::vector<Told> told;
+        for (const int32_t draft : {0, 9}) {
+            EngineConfig config = config_for(draft);
+            config.runner.k_type = config.runner.v_type = c.type;
+            config.runner.ctx = 64;
+            LoadedEngine loaded(config, 2, c.model.empty() ? bundled_model() : models / c.model);
+            Request r;
+            r.prompt = {5, 6, 7, 5, 6};
+            r.ignore_eos = true;
+            r.sampling.temperature = 0;
+            const Heard heard = hear(*loaded.engine, {r, r});
+            CHECK(heard.told[0] == heard.told[1]);
+            CHECK(heard.told[0].finish == Finish::context);
+            CHECK(heard.told[0].tokens.size() == 59);
+            if (draft) CHECK(heard.drafted > 0);
+            told.push_back(heard.told[0]);
+        }
+        CHECK(told[0] == told[1]);
+    }
+}
