@@ -115,8 +115,13 @@ void RunOptions::add_all(Flags& flags) {
     add_batch(flags);
     flags
         .value("--draft-tokens", draft_tokens,
-               "tokens guessed per step from what the text repeats: faster, the same text [12; 0 on a GPU]")
+               "tokens guessed and checked per step: faster, the same text [12; 0 on a GPU]")
         .range(0, most_draft_tokens)
+        .group(rare_group);
+    flags
+        .value("--draft-model", draft_model,
+               "a smaller model of the same family that guesses [what the text repeats]")
+        .type_name("MODEL")
         .group(rare_group);
     add_check_nan(flags);
 }
@@ -127,6 +132,12 @@ Result<EngineConfig> RunOptions::config() const {
     c.runner.batch_tokens = batch;
     c.check_nan = check_nan;
     c.draft_tokens = draft_tokens;
+    if (!draft_model.empty()) {
+        if (draft_tokens == 0)
+            return Error{ErrorCode::invalid_argument, "--draft-model",
+                         "has nothing to do with --draft-tokens 0", "leave one of them out"};
+        c.draft_model = NIBBLE_TRY(resolve_model(draft_model));
+    }
     c.runner.gpu_layers = device.gpu_layers;
     if (!kv_type.empty()) c.runner.k_type = c.runner.v_type = NIBBLE_TRY(cache_type(kv_type, "--kv-type"));
     if (!k_type.empty()) c.runner.k_type = NIBBLE_TRY(cache_type(k_type, "--k-type"));

@@ -28,10 +28,6 @@ class Drafter {
 class GuessOdds {
   public:
     static constexpr size_t n_strengths = 17;
-    // A guess that is right less often costs more time than it saves: a row beside others takes about a tenth
-    // of a step, and where arithmetic is the limit more.
-    static constexpr double worth = 0.15;
-
     // At first: as if two guesses of each strength had been seen, the weakest right in 0.3, the strongest in
     // 0.9 of all cases.
     GuessOdds() {
@@ -69,14 +65,15 @@ class OpenGuess {
     void add(Part part) { parts_.push_back(part); }
     const std::vector<Part>& parts() const { return parts_; }
 
-    // Only the first wrong one counts: what was guessed behind it stood on it.
-    void settle(std::span<const Token> tokens, GuessOdds& odds) {
-        bool right = true;
-        for (size_t i = 0; right && i < parts_.size() && behind_ + i < tokens.size(); ++i) {
-            right = parts_[i].token == tokens[behind_ + i];
-            odds.learn(parts_[i].strength, right);
+    // How many were right. Only the first wrong one counts: what was guessed behind it stood on it.
+    size_t settle(std::span<const Token> tokens, GuessOdds& odds) {
+        size_t n = 0;
+        for (bool right = true; right && n < parts_.size() && behind_ + n < tokens.size(); n += right) {
+            right = parts_[n].token == tokens[behind_ + n];
+            odds.learn(parts_[n].strength, right);
         }
         parts_.clear();
+        return n;
     }
 
   private:

@@ -6,10 +6,17 @@
 #include <limits>
 
 #include "src/engine/lookup_drafter.h"
+#include "src/engine/model_drafter.h"
 #include "src/engine/state.h"
 #include "src/model/vocab_file.h"
 
 namespace nibble {
+namespace {
+
+// How likely a repetition must be to go on, to be believed before a draft model is asked.
+constexpr double sure = 0.6;
+
+}  // namespace
 
 std::string_view name(Finish finish) {
     switch (finish) {
@@ -45,6 +52,34 @@ Result<void> Engine::State::make_groups() {
     return {};
 }
 
+// With a context and a cache that follow every sequence to its end.
+Result<void> Engine::State::load_draft_model(std::span<Backend* const> backends) {
+    const RunnerConfig& of = runner.config();
+    EngineConfig smaller;
+    smaller.runner.ctx = of.ctx;
+    smaller.runner.max_sequences = of.max_sequences;
+    smaller.runner.k_type = of.k_type;
+    smaller.runner.v_type = of.v_type;
+    draft_model = NIBBLE_TRY(Engine::load(config.draft_model, std::move(smaller), backends));
+    return check_same_tokens(tokenizer, draft_model->tokenizer(), config.draft_model.string());
+}
+
+// At about one and a half tokens a step, a guess must save what its own step costs.
+std::vector<std::unique_ptr<Drafter>> Engine::State::make_drafters(const SamplerParams& sampling) {
+    std::vector<std::unique_ptr<Drafter>> drafters;
+    if (config.draft_tokens == 0) return drafters;
+    if (!draft_model) {
+        drafters.push_back(std::make_unique<LookupDrafter>());
+        return drafters;
+    }
+    const auto bytes = [](const ModelRunner& r) { return static_cast<double>(r.memory().matmul_bytes); };
+    const double cost = bytes(draft_model->runner()) / bytes(runner);
+    drafters.push_back(std::make_unique<LookupDrafter>(sure));
+    drafters.push_back(
+        std::make_unique<ModelDrafter>(*draft_model, sampling, std::min(0.85, 0.1 + 1.5 * cost)));
+    return drafters;
+}
+
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
@@ -52,7 +87,8 @@ Engine::~Engine() = default;
 
 Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig config,
                             std::span<Backend* const> backends) {
-    if (config.draft_tokens < 0) config.draft_tokens = backends.size() == 1 ? default_draft_tokens : 0;
+    if (config.draft_tokens < 0)
+        config.draft_tokens = backends.size() == 1 || !config.draft_model.empty() ? default_draft_tokens : 0;
     config.draft_tokens = std::min(config.draft_tokens, most_draft_tokens);
     if (config.draft_tokens > 0) {
         RunnerConfig& r = config.runner;
@@ -69,8 +105,10 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
                          runner.spec().n_vocab, " rows"),
                      "they do not belong together"};
     auto state = std::unique_ptr<State>(
-        new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, 1, {}, {}});
+        new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, 1, {}, {}, {}});
     NIBBLE_TRY(state->make_groups());
+    if (state->config.draft_tokens > 0 && !state->config.draft_model.empty())
+        NIBBLE_TRY(state->load_draft_model(backends));
     return Engine(std::move(state));
 }
 
@@ -149,7 +187,7 @@ Result<RequestId> Engine::submit(Request request) {
         s->answer.seed = s->rng.seed();
     }
     if (s->request->constraint) s->matcher.emplace(s->request->constraint);
-    if (state_->config.draft_tokens > 0 && !s->choice) s->drafter = std::make_unique<LookupDrafter>();
+    if (!s->choice) s->drafters = state_->make_drafters(s->request->sampling);
     for (KvGroup& g : state_->groups) s->tables.emplace_back(*g.pool);
     state_->sequences.push_back(std::move(s));
     return state_->sequences.back()->id;

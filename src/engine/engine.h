@@ -17,10 +17,11 @@ struct EngineConfig {
     RunnerConfig runner;
     bool check_nan = false;    // stop with the name of the layer that yields a NaN
     bool prefix_cache = true;  // reuse keys and values of equal prompt prefixes
-    // How many tokens of a running answer may be guessed and checked in one step, by what the text repeats;
-    // 0: none; -1: default_draft_tokens where the processor runs the whole model, else none. The texts are
-    // the same. On a device that draws tokens by itself, steps then wait for one another.
+    // How many tokens of a running answer may be guessed and checked in one step; 0: none; -1:
+    // default_draft_tokens where the processor runs the whole model or there is a draft model, else none. The
+    // texts are the same. On a device that draws tokens by itself, steps then wait for one another.
     int32_t draft_tokens = 0;
+    std::filesystem::path draft_model;  // guesses where the text repeats nothing; empty: none does
 };
 // While memory is the limit, so many rows beside one cost a step little.
 inline constexpr int32_t default_draft_tokens = 12, most_draft_tokens = 31;

@@ -42,10 +42,10 @@ struct Sequence {
     StopMatcher stop;
     std::optional<Matcher> matcher;  // of request.constraint
     bool cancelled = false;
-    int32_t drawn_here = 0;              // so many tokens are yet to be drawn here, not by the device
-    std::shared_ptr<Choice> choice{};    // null: an answer of its own, reported token by token
-    Alternative answer{};                // so far, of a choice
-    std::unique_ptr<Drafter> drafter{};  // null: nothing is guessed
+    int32_t drawn_here = 0;            // so many tokens are yet to be drawn here, not by the device
+    std::shared_ptr<Choice> choice{};  // null: an answer of its own, reported token by token
+    Alternative answer{};              // so far, of a choice
+    std::vector<std::unique_ptr<Drafter>> drafters{};  // the first that has a guess is believed
 
     int32_t pending() const { return static_cast<int32_t>(tokens.size()) - n_computed; }
     bool decoding() const { return n_generated > 0; }

@@ -15,6 +15,9 @@ struct Engine::State {
     std::vector<std::unique_ptr<Sequence>> sequences;  // running and waiting, in order of arrival
     RequestId next_id = 1;
     std::shared_ptr<const TokenTrie> token_trie;  // made for the first constraint
+    std::optional<Engine> draft_model;
+    Result<void> load_draft_model(std::span<Backend* const> backends);
+    std::vector<std::unique_ptr<Drafter>> make_drafters(const SamplerParams& sampling);
 
     Result<void> make_groups();
     // What every group has of these tokens, and its pages of them; nothing where prefixes are not kept.

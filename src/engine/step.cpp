@@ -22,13 +22,14 @@ Result<std::vector<std::vector<Token>>> Engine::State::guess(size_t n) {
     int32_t spare = limits.max_outputs - static_cast<int32_t>(n);
     for (size_t i = 0; i < n; ++i) {
         Sequence& s = *sequences[i];
-        if (!s.drafter || !s.decoding()) continue;
+        if (s.drafters.empty() || !s.decoding()) continue;
         // One token follows the last guess: it too has to have its place.
         int64_t room = limits.ctx - static_cast<int64_t>(s.tokens.size()) - 1;
         if (s.request->max_tokens >= 0) room = std::min(room, s.request->max_tokens - s.n_generated - 1);
         room = std::min<int64_t>({room, config.draft_tokens, spare / static_cast<int32_t>(n - i)});
-        drafts[i] =
-            NIBBLE_TRY(s.drafter->propose(s.tokens, static_cast<int32_t>(std::max<int64_t>(room, 0))));
+        const auto limit = static_cast<int32_t>(std::max<int64_t>(room, 0));
+        for (size_t d = 0; d < s.drafters.size() && drafts[i].empty(); ++d)
+            drafts[i] = NIBBLE_TRY(s.drafters[d]->propose(s.tokens, limit));
         spare -= static_cast<int32_t>(drafts[i].size());
     }
     return drafts;
@@ -57,7 +58,7 @@ std::optional<DrawRow> Engine::State::draw_row(const Sequence& s, bool ahead) co
     const Request& r = *s.request;
     const bool plain = !s.matcher && !s.choice && r.logprobs < 0 && r.max_tokens != 0 && !config.check_nan;
     if (!plain || s.drawn_here > 0 || !runner.draws()) return {};
-    if (ahead && s.drafter) return {};  // which guesses at what follows a token that is known
+    if (ahead && !s.drafters.empty()) return {};  // which guesses at what follows a token that is known
     Rng rng = s.rng;
     if (ahead) rng.next_step();
     return s.chain.draw_row(rng, ahead);

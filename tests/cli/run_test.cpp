@@ -173,6 +173,27 @@ TEST_CASE("run --prompts: many in one load, in order, each as if alone") {
     check_refused(run({"--prompts", s.file("p.txt", file), "-p", "x"}), 2, "--prompts");
 }
 
+TEST_CASE("run: guessed tokens are told of, and the answer is the same") {
+    const auto answer = [](std::vector<std::string> more) {
+        more.insert(more.end(), {"--raw", "-p", "Once upon a time", "-n", "150", "--ignore-eos", "--json"});
+        return json::parse(run(more).out);
+    };
+    const json without = answer({"--draft-tokens", "0"});
+    CHECK(without["timings"]["guessed_tokens"] == 0);
+    const std::string draft = std::string(NIBBLE_SOURCE_DIR) + "/models/fairytale";
+    for (const auto& how : {std::vector<std::string>{}, {"--draft-tokens", "3"}, {"--draft-model", draft}}) {
+        const json with = answer(how);
+        CHECK(with["tokens"] == without["tokens"]);
+        CHECK(with["text"] == without["text"]);
+        CHECK(with["timings"]["guessed_tokens"] > 30);
+    }
+    check_refused(run({"-p", "Hi", "--draft-tokens", "32"}), 2, "31");
+    check_refused(run({"-p", "Hi", "--draft-tokens", "0", "--draft-model", draft}), 2, "--draft-model");
+    check_refused(run({"-p", "Hi", "--draft-model", "/dev/null/none"}), 1, "/dev/null/none");
+    const std::string other = std::string(NIBBLE_SOURCE_DIR) + "/tests/golden/models/gemma3";
+    check_refused(run({"-p", "Hi", "--draft-model", other}), 2, "same tokens");
+}
+
 TEST_CASE("run: a prompt longer than the context is an error with both numbers") {
     std::string book;
     for (int i = 0; i < 200; ++i) book += "The King said to his daughter. ";

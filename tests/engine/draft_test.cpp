@@ -8,6 +8,7 @@
 
 #include "ggml/base/cat.h"
 #include "src/engine/lookup_drafter.h"
+#include "src/engine/model_drafter.h"
 #include "src/sample/params.h"
 #include "tests/loaded_engine.h"
 
@@ -252,4 +253,71 @@ TEST_CASE("guesses in models with windows, shared keys and experts, and in every
         }
         CHECK(told[0] == told[1]);
     }
+}
+
+TEST_CASE("a draft model guesses what the text does not repeat, and the texts are the same") {
+    const auto checkpoint = std::filesystem::path(NIBBLE_SOURCE_DIR) / "models/fairytale";
+    LoadedEngine without(config_for(0), 2, checkpoint);
+    const Engine& e = *without.engine;
+    std::vector<Request> requests = {
+        request(e, "Once upon a time", 25, {{"temperature", "0"}}),
+        request(e, "The old woman", 25, {{"temperature", "0"}}),
+        request(e, "In the middle of the night", 80, {{"temperature", "0.6"}}),
+        request(e, "The fox", -1, {{"temperature", "0"}, {"repeat_penalty", "1.2"}}),
+        request(e, "Long", 100, {{"temperature", "0"}, {"mirostat", "2"}}),
+    };
+    for (Request& r : requests) r.ignore_eos = true;
+    const Heard plain = hear(*without.engine, requests);
+    for (const int32_t sequences : {1, 3}) {
+        EngineConfig config = config_for(6, sequences);
+        config.draft_model = bundled_model();  // the same in int8, which agrees nearly always
+        LoadedEngine with(config, 2, checkpoint);
+        for (int again = 0; again < 2; ++again) CHECK(hear(*with.engine, requests).told == plain.told);
+        const Heard varied = hear(*with.engine, {requests[3]});
+        CHECK(varied.guessed >= 60);
+        CHECK(varied.steps < 150);
+    }
+}
+
+TEST_CASE("a draft model that is never right is seldom asked, one that is right again is") {
+    LoadedEngine model(config_for(0));
+    LoadedEngine truth(config_for(0));
+    ModelDrafter drafter(*model.engine, {}, 0.3);
+    Request r = request(*model.engine, "Once upon a time", 60, {{"temperature", "0"}});
+    r.ignore_eos = true;
+    const Tokens story = hear(*truth.engine, {r}).told[0].tokens;
+    REQUIRE(story.size() == 60);
+    Tokens text = r.prompt;
+    const auto drafted = [&](size_t tokens, bool right) {
+        size_t n = 0;
+        for (size_t i = 0; i < tokens; ++i) {
+            const auto draft = drafter.propose(text, 5);
+            REQUIRE(draft);
+            n += !draft->empty();
+            text.push_back(right ? story[i] : static_cast<Token>((i * 2654435761u + 17) % 4000));
+        }
+        return n;
+    };
+    CHECK(drafted(60, false) <= 12);
+    size_t n = 0;
+    for (int i = 0; i < 5; ++i) {
+        text = r.prompt;
+        n = drafted(60, true);
+    }
+    CHECK(n >= 30);
+}
+
+TEST_CASE("a draft model of other tokens is refused, with the token") {
+    const auto models = std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden/models";
+    auto backend = cpu_backend(1);
+    Backend* const list[] = {backend.get()};
+    EngineConfig config = config_for(4);
+    config.draft_model = models / "gemma3";
+    const auto e = Engine::load(bundled_model(), config, list);
+    REQUIRE(!e);
+    CHECK(e.error().code == ErrorCode::invalid_argument);
+    CHECK(e.error().where.find("gemma3") != std::string::npos);
+    CHECK(e.error().what.find("token") != std::string::npos);
+    config.draft_model = models / "nothing";
+    CHECK(!Engine::load(bundled_model(), config, list));
 }

@@ -1,0 +1,82 @@
+// Every guess is a request to the smaller model; its cache of prefixes has all but the last few tokens.
+// What it goes on to generate ends where it gets unsure.
+#include "src/engine/model_drafter.h"
+
+#include <cmath>
+
+#include "ggml/base/cat.h"
+
+namespace nibble {
+namespace {
+
+// Models of one family differ in how many unused tokens fill up their embeddings.
+constexpr size_t tokens_of_one_alone = 512;
+constexpr int32_t most_fruitless = 5;  // that are counted: then eight steps of nine have no guess
+
+}  // namespace
+
+Result<void> check_same_tokens(const Tokenizer& model, const Tokenizer& draft,
+                               const std::string& draft_name) {
+    const size_t a = model.n_vocab(), b = draft.n_vocab(), both = std::min(a, b);
+    const auto differ = [&](std::string what) {
+        return Error{ErrorCode::invalid_argument, draft_name, std::move(what),
+                     "a draft model needs the same tokens as the model"};
+    };
+    if (std::max(a, b) - both > tokens_of_one_alone) return differ(cat("has ", b, " tokens, the model ", a));
+    for (size_t i = 0; i < both; ++i) {
+        const auto t = static_cast<Token>(i);
+        if (model.piece(t) != draft.piece(t))
+            return differ(cat("token ", t, " is '", draft.piece(t), "', the model's '", model.piece(t), "'"));
+    }
+    return {};
+}
+
+ModelDrafter::ModelDrafter(Engine& model, SamplerParams sampling, double worth)
+    : model_(&model), sampling_(std::move(sampling)), worth_(worth) {
+    sampling_.temperature = 0;
+    sampling_.mirostat = 0;
+}
+
+Result<std::vector<Token>> ModelDrafter::propose(std::span<const Token> tokens, int32_t limit) {
+    std::vector<Token> draft;
+    if (!guess_.parts().empty()) {
+        const size_t right = guess_.settle(tokens, odds_);
+        fruitless_ = right == 0       ? std::min(fruitless_ + 1, most_fruitless)
+                     : n_drafted_ > 0 ? 0
+                                      : std::max(0, fruitless_ - 1);
+        pause_ = fruitless_ > 2 ? 1 << (fruitless_ - 2) : 0;
+    }
+    if (pause_ > 0) {
+        --pause_;
+        return draft;
+    }
+    guess_.begin(tokens.size());
+    const auto known = [this](Token t) { return t < model_->spec().n_vocab; };
+    if (limit <= 0 || std::cmp_greater_equal(tokens.size(), model_->ctx()) ||
+        !std::ranges::all_of(tokens, known))
+        return draft;
+    Request request;
+    request.prompt.assign(tokens.begin(), tokens.end());
+    request.sampling = sampling_;
+    request.max_tokens = limit;
+    request.logprobs = 0;
+    const RequestId id = NIBBLE_TRY(model_->submit(std::move(request)));
+    double likely = 1;
+    while (!model_->idle()) {
+        const StepReport report = NIBBLE_TRY(model_->step());
+        for (const Event& e : report.events) {
+            if (e.token < 0) continue;
+            const auto strength = static_cast<size_t>(std::exp(e.logprob) * (GuessOdds::n_strengths - 1));
+            guess_.add({e.token, strength});
+            likely *= odds_.of(strength);
+            if (likely >= worth_)
+                draft.push_back(e.token);
+            else
+                model_->cancel(id);
+        }
+    }
+    n_drafted_ = draft.size();
+    return draft;
+}
+
+}  // namespace nibble

@@ -1,0 +1,31 @@
+// ModelDrafter: a smaller model with the same tokens says how the text goes on.
+// For texts that repeat nothing; one smaller model serves all sequences of an engine.
+#pragma once
+
+#include "src/engine/drafter.h"
+#include "src/engine/engine.h"
+
+namespace nibble {
+
+// An Error unless both have the same text for every token that both have, which must be nearly all.
+Result<void> check_same_tokens(const Tokenizer& model, const Tokenizer& draft, const std::string& draft_name);
+
+class ModelDrafter : public Drafter {
+  public:
+    // `model` must outlive the drafter and be idle whenever a guess is asked for. It takes its best token,
+    // under what `sampling` says of single tokens. `worth`: how likely a token must be for a step of `model`.
+    ModelDrafter(Engine& model, SamplerParams sampling, double worth);
+    Result<std::vector<Token>> propose(std::span<const Token> tokens, int32_t limit) override;
+
+  private:
+    Engine* model_;
+    SamplerParams sampling_;
+    double worth_;
+    GuessOdds odds_;  // by the probability that the smaller model gives its token
+    OpenGuess guess_;
+    size_t n_drafted_ = 0;   // of the guess, what was proposed
+    int32_t fruitless_ = 0;  // guesses of late that were of no use
+    int32_t pause_ = 0;      // steps without a guess, after those
+};
+
+}  // namespace nibble
