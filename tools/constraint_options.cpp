@@ -2,8 +2,8 @@
 // One of the three flags at most.
 #include "tools/constraint_options.h"
 
-#include "ggml/base/mapped_file.h"
 #include "src/text/utf8.h"
+#include "tools/standard_input.h"
 
 namespace nibble {
 
@@ -33,12 +33,12 @@ Result<std::optional<Grammar>> ConstraintOptions::read() const {
     }
     const std::string& file = grammar.empty() ? schema : grammar;
     if (file.empty()) return std::optional<Grammar>();
-    const std::string whole = NIBBLE_TRY(read_text_file(file));
+    const std::string whole = NIBBLE_TRY(read_input(file));
     const std::string_view text = without_byte_order_mark(whole);
     auto compiled = grammar.empty() ? Grammar::from_json_schema(text) : Grammar::from_gbnf(text);
     if (compiled) return std::optional(std::move(*compiled));
     Error e = compiled.error();
-    e.where = cat(file, ": ", e.where);
+    e.where = cat(file == "-" ? "standard input" : file, ": ", e.where);
     return e;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -135,6 +136,9 @@ int main(int argc, char** argv) {
         if (code == exit_ok) return flushed(code);
         note_origin(settings, e.what(), true);
         return code;
+    } catch (const std::out_of_range&) {  // CLI11 reads a number that is given to a switch, however long
+        return report(
+            Error{ErrorCode::invalid_argument, args[0], "a switch is given a number", "say true or false"});
     }
     const Result<void> filled = refuse_empty_values(*app.get_subcommands()[0]);
     const Result<int> code = filled ? outcome(selected) : Result<int>(filled.error());

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "ggml/base/mapped_file.h"
 #include "tests/cli/common.h"
 
 using namespace nibble;
@@ -34,6 +35,11 @@ TEST_CASE("run: answers keep to a schema, a grammar, an expression") {
     CHECK(v.at("finish") == "complete");
     const auto text = v.at("text").get<std::string>();
     CHECK((text.starts_with("fox ") || text.starts_with("crow ")));
+    const ProcessResult piped =
+        nibble_cli({"run", "--raw", "--json", "-q", "-p", "The", "--grammar", "-", "--temp", "0"},
+                   *read_text_file(grammar));
+    CHECK(nlohmann::json::parse(piped.out, nullptr, false)["text"] == text);
+    check_refused(nibble_cli({"run", "-p", "x", "--grammar", "-"}, "root ::= ("), 2, "standard input: ");
     const ProcessResult e = nibble_cli({"run", "--raw", "-q", "-p", "Call", "--regex", "\\d{3}-\\d{4}"});
     CHECK(e.code == 0);
     REQUIRE(e.out.size() == 8);

@@ -166,6 +166,7 @@ TEST_CASE("settings: a switch is true or false, and a list stands only where sev
         CHECK(nibble_cli({"run", "-q", "-n", "0", "x", cat("--json=", word)}).out.starts_with("{") == on);
     }
     check_refused(nibble_cli({"run", "x", "--json=3"}), 2, "nibble: --json: '3' is neither true nor false (");
+    check_refused(nibble_cli({"inspect", "--no-tensors=99999999999999999999"}), 2, "true or false");
 }
 
 TEST_CASE("sampling flags: what is given of lists adds up, of other values the last counts") {
