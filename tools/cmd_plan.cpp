@@ -35,8 +35,11 @@ struct PlanCommand {
 double mib(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 Result<int> PlanCommand::operator()() const {
-    const RunnerConfig config = NIBBLE_TRY(options.config()).runner;
+    EngineConfig engine = NIBBLE_TRY(options.config());
     const auto backends = NIBBLE_TRY(options.backends());
+    engine.draft_tokens = -1;  // as run and chat have it
+    settle_guesses(engine, backends.size());
+    const RunnerConfig& config = engine.runner;
     const auto list = pointers(backends);
     const MemoryForecast m = NIBBLE_TRY(forecast(config, list));
     // Of the device that runs the last layers: the GPU where there is one.

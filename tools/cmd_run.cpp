@@ -238,7 +238,7 @@ Result<int> RunCommand::operator()() const {
     const bool cancelled = NIBBLE_TRY(generate(engine, output));
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
     end_line(output);
-    if (!quiet) print_statistics(output, engine.runner().allocated_bytes(), load, wall, params);
+    if (!quiet) print_statistics(output, engine.allocated_bytes(), load, wall, params);
     if (is_full(output))
         std::fprintf(stderr, "nibble: the context of %d tokens is full (give a larger --ctx)\n",
                      engine.ctx());
@@ -297,6 +297,7 @@ std::function<Result<int>()> setup(Flags& flags) {
     c->decoding.add(flags, "More about the answer");
     c->model.add(flags);
     c->options.add_all(flags);
+    for (const char* whole : {"--beams", "--best-of"}) flags.find("--draft-model")->excludes(whole);
     flags.examples(
         "  nibble run --raw -p \"Once upon a time\" -n 100\n"
         "  cat report.txt | nibble run -m model.gguf -p \"Summarise:\" --json");

@@ -113,14 +113,14 @@ void RunOptions::add_all(Flags& flags) {
     add_ctx(flags, "tokens of prompt and answer [model's, at most 8192]");
     add(flags);
     add_batch(flags);
+    draft_tokens = -1;
     flags
         .value("--draft-tokens", draft_tokens,
-               "tokens guessed and checked per step: faster, the same text [12; 0 on a GPU]")
+               "tokens guessed and checked per step: faster, the same text [12; on a GPU with a draft model "
+               "only]")
         .range(0, most_draft_tokens)
         .group(rare_group);
-    flags
-        .value("--draft-model", draft_model,
-               "a smaller model of the same family that guesses [what the text repeats]")
+    flags.value("--draft-model", draft_model, "a smaller model with the same tokens that guesses, too")
         .type_name("MODEL")
         .group(rare_group);
     add_check_nan(flags);
@@ -132,12 +132,7 @@ Result<EngineConfig> RunOptions::config() const {
     c.runner.batch_tokens = batch;
     c.check_nan = check_nan;
     c.draft_tokens = draft_tokens;
-    if (!draft_model.empty()) {
-        if (draft_tokens == 0)
-            return Error{ErrorCode::invalid_argument, "--draft-model",
-                         "has nothing to do with --draft-tokens 0", "leave one of them out"};
-        c.draft_model = NIBBLE_TRY(resolve_model(draft_model));
-    }
+    if (!draft_model.empty() && draft_tokens != 0) c.draft_model = NIBBLE_TRY(resolve_model(draft_model));
     c.runner.gpu_layers = device.gpu_layers;
     if (!kv_type.empty()) c.runner.k_type = c.runner.v_type = NIBBLE_TRY(cache_type(kv_type, "--kv-type"));
     if (!k_type.empty()) c.runner.k_type = NIBBLE_TRY(cache_type(k_type, "--k-type"));

@@ -36,8 +36,8 @@ struct ModelOption {
 struct RunOptions {
     int32_t ctx = 0;
     int32_t threads = 0;
-    int32_t batch = 0;          // as RunnerConfig says
-    int32_t draft_tokens = -1;  // as EngineConfig says
+    int32_t batch = 0;         // as RunnerConfig says
+    int32_t draft_tokens = 0;  // as EngineConfig says
     std::string isa, kv_type, k_type, v_type, draft_model;
     bool check_nan = false, no_pack = false;
     DeviceOptions device;

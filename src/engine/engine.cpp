@@ -60,23 +60,38 @@ Result<void> Engine::State::load_draft_model(std::span<Backend* const> backends)
     smaller.runner.max_sequences = of.max_sequences;
     smaller.runner.k_type = of.k_type;
     smaller.runner.v_type = of.v_type;
-    draft_model = NIBBLE_TRY(Engine::load(config.draft_model, std::move(smaller), backends));
+    smaller.runner.gpu_layers = config.runner.gpu_layers == 0 ? 0 : -1;
+    auto loaded = Engine::load(config.draft_model, std::move(smaller), backends);
+    if (!loaded) {
+        Error e = loaded.error();
+        e.where = cat("draft model: ", e.where);
+        return e;
+    }
+    draft_model = std::move(*loaded);
+    const MemoryForecast &ours = runner.memory(), &its = draft_model->runner().memory();
+    if (ours.gpu_layers == ours.n_layers && its.gpu_layers < its.n_layers && ours.gpu_layers > 0)
+        return Error{ErrorCode::out_of_memory, config.draft_model.string(),
+                     cat(its.gpu_layers, " of its ", its.n_layers, " layers fit the GPU beside the model"),
+                     "give a smaller --ctx, or no draft model"};
     return check_same_tokens(tokenizer, draft_model->tokenizer(), config.draft_model.string());
 }
 
-// At about one and a half tokens a step, a guess must save what its own step costs.
 std::vector<std::unique_ptr<Drafter>> Engine::State::make_drafters(const SamplerParams& sampling) {
     std::vector<std::unique_ptr<Drafter>> drafters;
-    if (config.draft_tokens == 0) return drafters;
+    if (config.draft_tokens == 0 || config.check_nan) return drafters;
+    const MemoryForecast& m = runner.memory();
+    const auto bytes = [](size_t n) { return static_cast<double>(n); };
+    // A row beside others takes about a tenth of a step, where arithmetic is the limit more; and another row
+    // may have other experts.
+    const double row = 0.15 + 0.7 * bytes(m.expert_bytes) / bytes(m.matmul_bytes);
     if (!draft_model) {
-        drafters.push_back(std::make_unique<LookupDrafter>());
+        drafters.push_back(std::make_unique<LookupDrafter>(row));
         return drafters;
     }
-    const auto bytes = [](const ModelRunner& r) { return static_cast<double>(r.memory().matmul_bytes); };
-    const double cost = bytes(draft_model->runner()) / bytes(runner);
-    drafters.push_back(std::make_unique<LookupDrafter>(sure));
-    drafters.push_back(
-        std::make_unique<ModelDrafter>(*draft_model, sampling, std::min(0.85, 0.1 + 1.5 * cost)));
+    // At about one and a half tokens a step, a guess must save what its own step costs.
+    const double step = 1.5 * bytes(draft_model->runner().memory().matmul_bytes) / bytes(m.matmul_bytes);
+    drafters.push_back(std::make_unique<LookupDrafter>(std::max(row, sure)));
+    drafters.push_back(std::make_unique<ModelDrafter>(*draft_model, sampling, std::min(0.85, row + step)));
     return drafters;
 }
 
@@ -85,17 +100,20 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
+void settle_guesses(EngineConfig& config, size_t n_backends) {
+    if (config.draft_tokens < 0)
+        config.draft_tokens = n_backends == 1 || !config.draft_model.empty() ? default_draft_tokens : 0;
+    config.draft_tokens = std::min(config.draft_tokens, most_draft_tokens);
+    if (config.draft_tokens == 0) return;
+    RunnerConfig& r = config.runner;
+    const int64_t all = int64_t{r.max_sequences} * (1 + config.draft_tokens);
+    const auto guessed = static_cast<int32_t>(std::min<int64_t>(all, 1 + most_draft_tokens));
+    r.max_outputs = std::max({r.max_outputs, r.max_sequences, guessed});
+}
+
 Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig config,
                             std::span<Backend* const> backends) {
-    if (config.draft_tokens < 0)
-        config.draft_tokens = backends.size() == 1 || !config.draft_model.empty() ? default_draft_tokens : 0;
-    config.draft_tokens = std::min(config.draft_tokens, most_draft_tokens);
-    if (config.draft_tokens > 0) {
-        RunnerConfig& r = config.runner;
-        const int64_t all = int64_t{r.max_sequences} * (1 + config.draft_tokens);
-        const auto guessed = static_cast<int32_t>(std::min<int64_t>(all, 1 + most_draft_tokens));
-        r.max_outputs = std::max({r.max_outputs, r.max_sequences, guessed});
-    }
+    settle_guesses(config, backends.size());
     TensorFile file = NIBBLE_TRY(TensorFile::open(path));
     Tokenizer tokenizer = NIBBLE_TRY(read_tokenizer(file));
     ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config.runner, backends));
@@ -105,7 +123,7 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
                          runner.spec().n_vocab, " rows"),
                      "they do not belong together"};
     auto state = std::unique_ptr<State>(
-        new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, 1, {}, {}, {}});
+        new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, {}, 1, {}, {}});
     NIBBLE_TRY(state->make_groups());
     if (state->config.draft_tokens > 0 && !state->config.draft_model.empty())
         NIBBLE_TRY(state->load_draft_model(backends));
@@ -116,6 +134,10 @@ const Tokenizer& Engine::tokenizer() const { return state_->tokenizer; }
 const ModelSpec& Engine::spec() const { return state_->runner.spec(); }
 ModelRunner& Engine::runner() { return state_->runner; }
 int32_t Engine::ctx() const { return state_->runner.config().ctx; }
+size_t Engine::allocated_bytes() const {
+    return state_->runner.allocated_bytes() +
+           (state_->draft_model ? state_->draft_model->allocated_bytes() : 0);
+}
 bool Engine::idle() const { return state_->sequences.empty(); }
 
 namespace {

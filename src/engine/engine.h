@@ -18,13 +18,18 @@ struct EngineConfig {
     bool check_nan = false;    // stop with the name of the layer that yields a NaN
     bool prefix_cache = true;  // reuse keys and values of equal prompt prefixes
     // How many tokens of a running answer may be guessed and checked in one step; 0: none; -1:
-    // default_draft_tokens where the processor runs the whole model or there is a draft model, else none. The
-    // texts are the same. On a device that draws tokens by itself, steps then wait for one another.
+    // default_draft_tokens where there is no backend but the processor's, or a draft model, else none. The
+    // texts are the same. On a device that draws tokens by itself, steps then wait for one another. Nothing
+    // is guessed with check_nan, which looks at every row.
     int32_t draft_tokens = 0;
     std::filesystem::path draft_model;  // guesses where the text repeats nothing; empty: none does
 };
 // While memory is the limit, so many rows beside one cost a step little.
 inline constexpr int32_t default_draft_tokens = 12, most_draft_tokens = 31;
+
+// Replaces a draft_tokens of -1, and asks for the outputs that guesses need. Engine::load() does it; for
+// forecasts.
+void settle_guesses(EngineConfig& config, size_t n_backends);
 
 // Keys and values of a token prefix, in host memory: of each KV group its pages one after the other.
 struct CachedPrefix {
@@ -65,6 +70,7 @@ class Engine {
     const ModelSpec& spec() const;
     ModelRunner& runner();  // for scoring text and for statistics
     int32_t ctx() const;
+    size_t allocated_bytes() const;  // as ModelRunner says, with the draft model's
 
   private:
     struct State;

@@ -12,8 +12,7 @@ namespace nibble {
 // search of LZ77 compressors: chains of the places where the last two tokens occurred, the latest first.
 class LookupDrafter : public Drafter {
   public:
-    // A guess that is right less often than `worth` costs more time than it saves. A row beside others takes
-    // about a tenth of a step, and more where arithmetic is the limit.
+    // A guess that is right less often than `worth` would cost more time than it saves.
     explicit LookupDrafter(double worth = 0.15) : worth_(worth) {}
     Result<std::vector<Token>> propose(std::span<const Token> tokens, int32_t limit) override;
 

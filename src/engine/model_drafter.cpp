@@ -2,6 +2,7 @@
 // What it goes on to generate ends where it gets unsure.
 #include "src/engine/model_drafter.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ggml/base/cat.h"
@@ -35,10 +36,33 @@ ModelDrafter::ModelDrafter(Engine& model, SamplerParams sampling, double worth)
     : model_(&model), sampling_(std::move(sampling)), worth_(worth) {
     sampling_.temperature = 0;
     sampling_.mirostat = 0;
+    sampling_.dry_multiplier = 0;  // looks through the whole text for every token
+    std::erase_if(sampling_.logit_bias, [&](const LogitBias& b) { return b.token >= model.spec().n_vocab; });
+}
+
+ModelDrafter::~ModelDrafter() {
+    if (reading_) model_->cancel(*reading_);
+}
+
+// A long prompt is read by one step of the smaller model beside each of the other's, so that nothing waits
+// for the whole of it. What another drafter's prompt needs goes first.
+Result<bool> ModelDrafter::has_read(std::span<const Token> tokens) {
+    if (read_ && model_->idle()) return true;
+    if (model_->idle()) {
+        Request prompt;
+        prompt.prompt.assign(tokens.begin(), tokens.end());
+        prompt.sampling = sampling_;
+        prompt.max_tokens = 0;
+        reading_ = NIBBLE_TRY(model_->submit(std::move(prompt)));
+    }
+    NIBBLE_TRY(model_->step());
+    if (!model_->idle()) return false;
+    if (reading_) read_ = true;
+    reading_.reset();
+    return read_;
 }
 
 Result<std::vector<Token>> ModelDrafter::propose(std::span<const Token> tokens, int32_t limit) {
-    std::vector<Token> draft;
     if (!guess_.parts().empty()) {
         const size_t right = guess_.settle(tokens, odds_);
         fruitless_ = right == 0       ? std::min(fruitless_ + 1, most_fruitless)
@@ -48,13 +72,17 @@ Result<std::vector<Token>> ModelDrafter::propose(std::span<const Token> tokens, 
     }
     if (pause_ > 0) {
         --pause_;
-        return draft;
+        return std::vector<Token>();
     }
-    guess_.begin(tokens.size());
     const auto known = [this](Token t) { return t < model_->spec().n_vocab; };
-    if (limit <= 0 || std::cmp_greater_equal(tokens.size(), model_->ctx()) ||
-        !std::ranges::all_of(tokens, known))
-        return draft;
+    if (limit <= 0 || !std::ranges::all_of(tokens, known) || !NIBBLE_TRY(has_read(tokens)))
+        return std::vector<Token>();
+    return continued(tokens, limit);
+}
+
+Result<std::vector<Token>> ModelDrafter::continued(std::span<const Token> tokens, int32_t limit) {
+    std::vector<Token> draft;
+    guess_.begin(tokens.size());
     Request request;
     request.prompt.assign(tokens.begin(), tokens.end());
     request.sampling = sampling_;

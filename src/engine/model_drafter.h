@@ -2,6 +2,8 @@
 // For texts that repeat nothing; one smaller model serves all sequences of an engine.
 #pragma once
 
+#include <optional>
+
 #include "src/engine/drafter.h"
 #include "src/engine/engine.h"
 
@@ -12,12 +14,16 @@ Result<void> check_same_tokens(const Tokenizer& model, const Tokenizer& draft, c
 
 class ModelDrafter : public Drafter {
   public:
-    // `model` must outlive the drafter and be idle whenever a guess is asked for. It takes its best token,
-    // under what `sampling` says of single tokens. `worth`: how likely a token must be for a step of `model`.
+    // `model` must outlive the drafter and serve drafters alone. It takes its best token, under what
+    // `sampling` says of single tokens. `worth`: how likely a token must be for a step of `model`.
     ModelDrafter(Engine& model, SamplerParams sampling, double worth);
+    ~ModelDrafter() override;
     Result<std::vector<Token>> propose(std::span<const Token> tokens, int32_t limit) override;
 
   private:
+    Result<bool> has_read(std::span<const Token> tokens);
+    Result<std::vector<Token>> continued(std::span<const Token> tokens, int32_t limit);
+
     Engine* model_;
     SamplerParams sampling_;
     double worth_;
@@ -26,6 +32,8 @@ class ModelDrafter : public Drafter {
     size_t n_drafted_ = 0;   // of the guess, what was proposed
     int32_t fruitless_ = 0;  // guesses of late that were of no use
     int32_t pause_ = 0;      // steps without a guess, after those
+    bool read_ = false;      // the model has seen the prompt
+    std::optional<RequestId> reading_;
 };
 
 }  // namespace nibble

@@ -84,6 +84,7 @@ MatmulCost matmul_cost(const Program& program) {
             const Tensor& t = program.values[static_cast<size_t>(i.in[2 + static_cast<size_t>(w)].id)].bound;
             const int64_t rows = t.rows / moe.n_experts * moe.n_used;  // of the experts in use
             cost.bytes += static_cast<size_t>(rows * t.stride);
+            if (experts) cost.expert_bytes += static_cast<size_t>(rows * t.stride);
             cost.multiply_adds += static_cast<double>(rows) * static_cast<double>(t.cols);
         }
     }
@@ -125,9 +126,11 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
                      cat("tensor '", *name, "' is not used by architecture '", spec.arch, "' as implemented"),
                      "running without it would give wrong text"};
     const auto& layers = r.config_.placement.layers;
+    const MatmulCost matmuls = matmul_cost(dry);
     r.forecast_ = {dry.footprint(),
                    *kv_bytes_per_token(spec, r.config_.k_type, r.config_.v_type),
-                   matmul_cost(dry).bytes,
+                   matmuls.bytes,
+                   matmuls.expert_bytes,
                    r.config_.ctx,
                    spec.n_ctx_train,
                    static_cast<int32_t>(layers.size()),

@@ -57,6 +57,7 @@ struct MemoryForecast {
     std::vector<DeviceFootprint> devices;
     size_t kv_bytes_per_token = 0;
     size_t matmul_bytes = 0;  // weights that every step reads
+    size_t expert_bytes = 0;  // of them, those that another row may have others of
     int32_t ctx = 0;
     int32_t n_ctx_train = 0;               // what the model was made for; 0: not known
     int32_t n_layers = 0, gpu_layers = 0;  // of the model; of them on the second backend
@@ -64,7 +65,7 @@ struct MemoryForecast {
 
 // Bytes of the weights that the program's matmuls read, and their multiply-adds per row.
 struct MatmulCost {
-    size_t bytes = 0;
+    size_t bytes = 0, expert_bytes = 0;
     double multiply_adds = 0;
 };
 MatmulCost matmul_cost(const Program& program);

@@ -1,4 +1,4 @@
-// schedule(): one row for each decoding sequence, then prompts in order of arrival.
+// schedule(): the rows of each decoding sequence, then prompts in order of arrival.
 // A prompt takes all that is left: finishing one early beats advancing all slowly.
 #include "src/engine/scheduler.h"
 

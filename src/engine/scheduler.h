@@ -10,7 +10,7 @@ namespace nibble {
 
 // A sequence as the scheduler sees it, in order of arrival.
 struct Work {
-    int32_t pending = 0;  // tokens known but not yet computed; 1 while decoding
+    int32_t pending = 0;  // tokens known but not yet computed; while decoding 1 and what is guessed
     bool decoding = false;
 };
 

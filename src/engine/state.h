@@ -11,11 +11,11 @@ struct Engine::State {
     EngineConfig config;
     ModelRunner runner;
     Tokenizer tokenizer;
+    std::optional<Engine> draft_model;
     std::vector<KvGroup> groups;
     std::vector<std::unique_ptr<Sequence>> sequences;  // running and waiting, in order of arrival
     RequestId next_id = 1;
     std::shared_ptr<const TokenTrie> token_trie;  // made for the first constraint
-    std::optional<Engine> draft_model;
     Result<void> load_draft_model(std::span<Backend* const> backends);
     std::vector<std::unique_ptr<Drafter>> make_drafters(const SamplerParams& sampling);
 
@@ -46,7 +46,8 @@ struct Engine::State {
     std::optional<DrawRow> draw_row(const Sequence& s, bool ahead) const;
     std::vector<DrawRow> draw_rows(std::span<const Part> parts, bool ahead) const;
     // By sequence, of the first n: what may follow its tokens.
-    Result<std::vector<std::vector<Token>>> guess(size_t n);
+    std::vector<std::vector<Token>> guess(size_t n);
+    std::vector<Token> guess(Sequence& s, int32_t limit) const;
     Result<void> add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count,
                           std::span<const Token> draft = {});
     Result<Launched> launch_next();

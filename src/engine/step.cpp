@@ -15,11 +15,15 @@ constexpr int32_t drawn_here_at_once = 16;
 
 }  // namespace
 
-// Every sequence may have one row whose logits are wanted; what is left of those is for guesses.
-Result<std::vector<std::vector<Token>>> Engine::State::guess(size_t n) {
+// Every sequence may have one row whose logits are wanted; what is left of those is for guesses, and not much
+// of a step while prompts wait for it.
+std::vector<std::vector<Token>> Engine::State::guess(size_t n) {
     std::vector<std::vector<Token>> drafts(n);
     const RunnerConfig& limits = runner.config();
     int32_t spare = limits.max_outputs - static_cast<int32_t>(n);
+    const auto first = sequences.begin(), last = first + static_cast<std::ptrdiff_t>(n);
+    if (std::any_of(first, last, [](const auto& s) { return !s->decoding(); }))
+        spare = std::min(spare, limits.batch_tokens / 4);
     for (size_t i = 0; i < n; ++i) {
         Sequence& s = *sequences[i];
         if (s.drafters.empty() || !s.decoding()) continue;
@@ -27,12 +31,27 @@ Result<std::vector<std::vector<Token>>> Engine::State::guess(size_t n) {
         int64_t room = limits.ctx - static_cast<int64_t>(s.tokens.size()) - 1;
         if (s.request->max_tokens >= 0) room = std::min(room, s.request->max_tokens - s.n_generated - 1);
         room = std::min<int64_t>({room, config.draft_tokens, spare / static_cast<int32_t>(n - i)});
-        const auto limit = static_cast<int32_t>(std::max<int64_t>(room, 0));
-        for (size_t d = 0; d < s.drafters.size() && drafts[i].empty(); ++d)
-            drafts[i] = NIBBLE_TRY(s.drafters[d]->propose(s.tokens, limit));
+        drafts[i] = guess(s, static_cast<int32_t>(std::max<int64_t>(room, 0)));
         spare -= static_cast<int32_t>(drafts[i].size());
     }
     return drafts;
+}
+
+// By the first drafter that has a guess. One that fails is done with: the text does not need it.
+std::vector<Token> Engine::State::guess(Sequence& s, int32_t limit) const {
+    std::vector<Token> draft;
+    for (size_t d = 0; d < s.drafters.size() && draft.empty();) {
+        auto proposed = s.drafters[d]->propose(s.tokens, limit);
+        if (!proposed) {
+            s.drafters.erase(s.drafters.begin() + static_cast<std::ptrdiff_t>(d));
+            continue;
+        }
+        draft = std::move(*proposed);
+        ++d;
+    }
+    const auto unknown = std::ranges::find_if(draft, [&](Token t) { return t >= runner.spec().n_vocab; });
+    draft.erase(unknown, draft.end());
+    return draft;
 }
 
 // Pages for the next rows. A copy of an adopted page needs one page more than the sequence: where there is
@@ -136,7 +155,7 @@ Batch Engine::State::empty_batch() const {
 
 Result<Engine::State::Launched> Engine::State::launch_next() {
     const size_t n = n_running();
-    const std::vector<std::vector<Token>> drafts = NIBBLE_TRY(guess(n));
+    const std::vector<std::vector<Token>> drafts = guess(n);
     std::vector<Work> work;
     for (size_t i = 0; i < n; ++i) {
         Sequence& s = *sequences[i];
@@ -209,7 +228,10 @@ Result<void> Engine::State::verify(const Part& part, StepReport& report) {
     const size_t most = part.draft.size();
     size_t right = 0;
     for (bool goes_on = true; goes_on; right += goes_on ? 1 : 0) {
-        Event e = NIBBLE_TRY(sample(s, static_cast<size_t>(part.out) + right));
+        auto sampled = sample(s, static_cast<size_t>(part.out) + right);
+        if (!sampled && right == 0) return sampled.error();
+        if (!sampled) break;  // what came before is told; the next step meets the error again
+        Event e = std::move(*sampled);
         e.guessed = right < most && e.token == part.draft[right];
         goes_on = e.guessed && e.finish == Finish::none;
         report.events.push_back(std::move(e));

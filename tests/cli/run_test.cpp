@@ -181,14 +181,17 @@ TEST_CASE("run: guessed tokens are told of, and the answer is the same") {
     const json without = answer({"--draft-tokens", "0"});
     CHECK(without["timings"]["guessed_tokens"] == 0);
     const std::string draft = std::string(NIBBLE_SOURCE_DIR) + "/models/fairytale";
-    for (const auto& how : {std::vector<std::string>{}, {"--draft-tokens", "3"}, {"--draft-model", draft}}) {
+    for (const auto& how : {std::vector<std::string>{"--draft-tokens", "12"},
+                            {"--draft-tokens", "3"},
+                            {"--draft-model", draft}}) {
         const json with = answer(how);
         CHECK(with["tokens"] == without["tokens"]);
         CHECK(with["text"] == without["text"]);
         CHECK(with["timings"]["guessed_tokens"] > 30);
     }
     check_refused(run({"-p", "Hi", "--draft-tokens", "32"}), 2, "31");
-    check_refused(run({"-p", "Hi", "--draft-tokens", "0", "--draft-model", draft}), 2, "--draft-model");
+    CHECK(answer({"--draft-tokens", "0", "--draft-model", "/dev/null/none"})["tokens"] == without["tokens"]);
+    check_refused(run({"-p", "Hi", "--best-of", "2", "--draft-model", draft}), 2, "--draft-model");
     check_refused(run({"-p", "Hi", "--draft-model", "/dev/null/none"}), 1, "/dev/null/none");
     const std::string other = std::string(NIBBLE_SOURCE_DIR) + "/tests/golden/models/gemma3";
     check_refused(run({"-p", "Hi", "--draft-model", other}), 2, "same tokens");

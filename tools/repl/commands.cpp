@@ -180,7 +180,7 @@ Result<void> stats(Repl& r, const std::string&) {
         t.prompt_tokens, t.prefill_tokens, rate(t.prefill_tokens, t.prefill_seconds), t.generated,
         guessed.c_str(), rate(t.generated - 1, t.decode_seconds), std::string(name(t.finish)).c_str(),
         t.context_used, r.chat.engine().ctx(),
-        static_cast<double>(r.chat.engine().runner().allocated_bytes()) / (1 << 20));
+        static_cast<double>(r.chat.engine().allocated_bytes()) / (1 << 20));
     r.view.line(text);
     return {};
 }
