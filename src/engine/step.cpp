@@ -230,7 +230,10 @@ Result<void> Engine::State::verify(const Part& part, StepReport& report) {
     for (bool goes_on = true; goes_on; right += goes_on ? 1 : 0) {
         auto sampled = sample(s, static_cast<size_t>(part.out) + right);
         if (!sampled && right == 0) return sampled.error();
-        if (!sampled) break;  // what came before is told; the next step meets the error again
+        if (!sampled) {  // what came before is told; the next step computes this row again and fails
+            --right;
+            break;
+        }
         Event e = std::move(*sampled);
         e.guessed = right < most && e.token == part.draft[right];
         goes_on = e.guessed && e.finish == Finish::none;

@@ -1,12 +1,15 @@
 // Guessed tokens: what is guessed, and that texts are the same with and without, whatever ends them.
 // On the bundled model, greedy answers repeat themselves soon: there guesses come true.
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <map>
 #include <string>
 
 #include <doctest/doctest.h>
 
 #include "ggml/base/cat.h"
+#include "ggml/ops/reference_backend.h"
 #include "src/engine/lookup_drafter.h"
 #include "src/engine/model_drafter.h"
 #include "src/sample/params.h"
@@ -368,4 +371,37 @@ TEST_CASE("answers that are chosen among several run beside guesses") {
     const Heard heard = hear(*with.engine, requests);
     CHECK(heard.told == hear(*without.engine, requests).told);
     CHECK(heard.guessed > 20);
+}
+
+TEST_CASE("a row that fails behind right guesses is computed again, by itself") {
+    // What a step says of its third row is no number.
+    struct Faulty : ReferenceBackend {
+        std::unique_ptr<Backend> real = cpu_backend(2);
+        int faults = 0;
+        bool supports(const OpDef& op, const OpArgs& a) const override { return real->supports(op, a); }
+        size_t scratch_bytes(const OpDef& op, const OpArgs& a) const override {
+            return real->scratch_bytes(op, a);
+        }
+        Result<void> run(std::span<BoundInstr> instrs, Observer* o) override {
+            NIBBLE_TRY(real->run(instrs, o));
+            for (const BoundInstr& i : instrs)
+                for (const Tensor& t : i.out)
+                    if (t.cols == 4096 && t.rows > 2) {
+                        const float nan = std::numeric_limits<float>::quiet_NaN();
+                        std::memcpy(t.data + 2 * t.stride, &nan, sizeof nan);
+                        ++faults;
+                    }
+            return {};
+        }
+    } faulty;
+    Backend* const list[] = {&faulty};
+    auto engine = Engine::load(bundled_model(), config_for(7), list);
+    REQUIRE_MESSAGE(engine, engine.error().message());
+    LoadedEngine sound(config_for(0));
+    Request r = request(*engine, "Once upon a time", 150, {{"temperature", "0"}});
+    r.ignore_eos = true;
+    const Heard heard = hear(*engine, {r});
+    CHECK(heard.told == hear(*sound.engine, {r}).told);
+    CHECK(heard.guessed > 50);
+    CHECK(faulty.faults > 20);
 }
