@@ -37,7 +37,7 @@ double mib(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 Result<int> PlanCommand::operator()() const {
     EngineConfig engine = NIBBLE_TRY(options.config());
     const auto backends = NIBBLE_TRY(options.backends());
-    engine.draft_tokens = -1;  // as run and chat have it
+    engine.draft_tokens = -1;  // as run and chat have it by default
     settle_guesses(engine, backends.size());
     const RunnerConfig& config = engine.runner;
     const auto list = pointers(backends);

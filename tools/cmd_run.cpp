@@ -209,11 +209,15 @@ Result<int> RunCommand::operator()() const {
                      "tells tokens as they come; of --beams and --best-of the answer is known at the end",
                      "use --json"};
     EngineConfig config = NIBBLE_TRY(options.config());
+    if (constraint.reads_standard_input() && (prompts.file == "-" || prompts.prompts == "-"))
+        return Error{ErrorCode::invalid_argument, "standard input",
+                     "cannot be the prompt and what it is to follow", "put one of them into a file"};
     std::optional<Grammar> grammar = NIBBLE_TRY(constraint.read());
     const std::vector<Conversation> conversations = NIBBLE_TRY(prompts.read());
     config.runner.max_sequences =
         static_cast<int32_t>(std::min(conversations.size(), static_cast<size_t>(parallel))) *
         base.decoding.width;
+    if (base.decoding.kind != Decoding::Kind::sample) config.draft_tokens = 0;  // those never guess
     const Clock::time_point start = Clock::now();
     const auto backends = NIBBLE_TRY(options.backends());
     const auto list = pointers(backends);
@@ -297,7 +301,6 @@ std::function<Result<int>()> setup(Flags& flags) {
     c->decoding.add(flags, "More about the answer");
     c->model.add(flags);
     c->options.add_all(flags);
-    for (const char* whole : {"--beams", "--best-of"}) flags.find("--draft-model")->excludes(whole);
     flags.examples(
         "  nibble run --raw -p \"Once upon a time\" -n 100\n"
         "  cat report.txt | nibble run -m model.gguf -p \"Summarise:\" --json");

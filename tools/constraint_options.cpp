@@ -8,10 +8,10 @@
 namespace nibble {
 
 void ConstraintOptions::add(Flags& flags, const std::string& group) {
-    const auto g =
-        flags.value("--grammar", grammar, "the answer follows this GBNF grammar").type_name("FILE");
-    const auto s =
-        flags.value("--json-schema", schema, "the answer is JSON after this schema").type_name("FILE");
+    const auto g = flags.value("--grammar", grammar, "the answer follows this GBNF grammar; - is stdin")
+                       .type_name("FILE");
+    const auto s = flags.value("--json-schema", schema, "the answer is JSON after this schema; - is stdin")
+                       .type_name("FILE");
     const auto r = flags
                        .each_value(
                            "--regex", [this](const std::string& text) { regex = text, has_regex = true; },
@@ -22,6 +22,8 @@ void ConstraintOptions::add(Flags& flags, const std::string& group) {
     g.excludes(s).excludes(r);
     s.excludes(r);
 }
+
+bool ConstraintOptions::reads_standard_input() const { return grammar == "-" || schema == "-"; }
 
 Result<std::optional<Grammar>> ConstraintOptions::read() const {
     if (has_regex) {

@@ -12,6 +12,7 @@ struct ConstraintOptions {
     bool has_regex = false;
     void add(Flags& flags, const std::string& group);
     // Before a model is loaded: nothing when no flag was given. Errors name the file or flag.
+    bool reads_standard_input() const;
     Result<std::optional<Grammar>> read() const;
 };
 

@@ -69,16 +69,16 @@ Result<void> Engine::State::load_draft_model(std::span<Backend* const> backends)
     }
     draft_model = std::move(*loaded);
     const MemoryForecast &ours = runner.memory(), &its = draft_model->runner().memory();
-    if (ours.gpu_layers == ours.n_layers && its.gpu_layers < its.n_layers && ours.gpu_layers > 0)
+    if (ours.gpu_layers > 0 && its.gpu_layers < its.n_layers)  // it would hold the GPU up
         return Error{ErrorCode::out_of_memory, config.draft_model.string(),
                      cat(its.gpu_layers, " of its ", its.n_layers, " layers fit the GPU beside the model"),
-                     "give a smaller --ctx, or no draft model"};
+                     "leave it room: a smaller --ctx, --batch 512 or fewer --gpu-layers"};
     return check_same_tokens(tokenizer, draft_model->tokenizer(), config.draft_model.string());
 }
 
 std::vector<std::unique_ptr<Drafter>> Engine::State::make_drafters(const SamplerParams& sampling) {
     std::vector<std::unique_ptr<Drafter>> drafters;
-    if (config.draft_tokens == 0 || config.check_nan) return drafters;
+    if (config.draft_tokens == 0) return drafters;
     const MemoryForecast& m = runner.memory();
     const auto bytes = [](size_t n) { return static_cast<double>(n); };
     // A row beside others takes about a tenth of a step, where arithmetic is the limit more; and another row
@@ -103,7 +103,7 @@ Engine::~Engine() = default;
 void settle_guesses(EngineConfig& config, size_t n_backends) {
     if (config.draft_tokens < 0)
         config.draft_tokens = n_backends == 1 || !config.draft_model.empty() ? default_draft_tokens : 0;
-    config.draft_tokens = std::min(config.draft_tokens, most_draft_tokens);
+    config.draft_tokens = config.check_nan ? 0 : std::min(config.draft_tokens, most_draft_tokens);
     if (config.draft_tokens == 0) return;
     RunnerConfig& r = config.runner;
     const int64_t all = int64_t{r.max_sequences} * (1 + config.draft_tokens);

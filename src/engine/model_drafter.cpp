@@ -37,6 +37,7 @@ ModelDrafter::ModelDrafter(Engine& model, SamplerParams sampling, double worth)
     sampling_.temperature = 0;
     sampling_.mirostat = 0;
     sampling_.dry_multiplier = 0;  // looks through the whole text for every token
+    sampling_.samplers = SamplerParams().samplers;
     std::erase_if(sampling_.logit_bias, [&](const LogitBias& b) { return b.token >= model.spec().n_vocab; });
 }
 
@@ -44,7 +45,7 @@ ModelDrafter::~ModelDrafter() {
     if (reading_) model_->cancel(*reading_);
 }
 
-// A long prompt is read by one step of the smaller model beside each of the other's, so that nothing waits
+// A long prompt is read by one step of the smaller model whenever a guess is asked for, so that nothing waits
 // for the whole of it. What another drafter's prompt needs goes first.
 Result<bool> ModelDrafter::has_read(std::span<const Token> tokens) {
     if (read_ && model_->idle()) return true;

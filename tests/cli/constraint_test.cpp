@@ -40,6 +40,7 @@ TEST_CASE("run: answers keep to a schema, a grammar, an expression") {
                    *read_text_file(grammar));
     CHECK(nlohmann::json::parse(piped.out, nullptr, false)["text"] == text);
     check_refused(nibble_cli({"run", "-p", "x", "--grammar", "-"}, "root ::= ("), 2, "standard input: ");
+    check_refused(nibble_cli({"run", "-f", "-", "--grammar", "-"}, "root ::= \"a\""), 2, "standard input");
     const ProcessResult e = nibble_cli({"run", "--raw", "-q", "-p", "Call", "--regex", "\\d{3}-\\d{4}"});
     CHECK(e.code == 0);
     REQUIRE(e.out.size() == 8);
