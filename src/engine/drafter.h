@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,6 +23,18 @@ class Drafter {
     // At most `limit` tokens, likely to follow `tokens`. Those of the call before are the beginning of them:
     // what came behind shows how good that guess was.
     virtual Result<std::vector<Token>> propose(std::span<const Token> tokens, int32_t limit) = 0;
+};
+
+// How likely a guess must be to be worth its row. Weights are read once for all rows of a step, so that a row
+// beside others takes about a tenth of a step, and more where arithmetic is the limit; but every row attends
+// to the whole text by itself.
+struct Worth {
+    double least = 0.15;    // of a short text
+    double n_tokens = 1e9;  // of which keys and values are as many bytes as the weights
+    double at(size_t n) const {
+        const auto tokens = static_cast<double>(n);
+        return std::min(0.95, least + 0.7 * tokens / (tokens + n_tokens));
+    }
 };
 
 // How often guesses came true, by the strength of what they stood on; the text so far decides.

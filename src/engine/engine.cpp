@@ -81,17 +81,20 @@ std::vector<std::unique_ptr<Drafter>> Engine::State::make_drafters(const Sampler
     if (config.draft_tokens == 0) return drafters;
     const MemoryForecast& m = runner.memory();
     const auto bytes = [](size_t n) { return static_cast<double>(n); };
-    // A row beside others takes about a tenth of a step, where arithmetic is the limit more; and another row
-    // may have other experts.
-    const double row = 0.15 + 0.7 * bytes(m.expert_bytes) / bytes(m.matmul_bytes);
+    Worth worth;
+    worth.least += 0.7 * bytes(m.expert_bytes) / bytes(m.matmul_bytes);  // another row may have other experts
+    worth.n_tokens = bytes(m.matmul_bytes) / bytes(m.kv_bytes_per_token);
     if (!draft_model) {
-        drafters.push_back(std::make_unique<LookupDrafter>(row));
+        drafters.push_back(std::make_unique<LookupDrafter>(worth));
         return drafters;
     }
+    Worth with_step = worth, when_sure = worth;
     // At about one and a half tokens a step, a guess must save what its own step costs.
     const double step = 1.5 * bytes(draft_model->runner().memory().matmul_bytes) / bytes(m.matmul_bytes);
-    drafters.push_back(std::make_unique<LookupDrafter>(std::max(row, sure)));
-    drafters.push_back(std::make_unique<ModelDrafter>(*draft_model, sampling, std::min(0.85, row + step)));
+    with_step.least = std::min(0.85, worth.least + step);
+    when_sure.least = std::max(sure, worth.least);
+    drafters.push_back(std::make_unique<LookupDrafter>(when_sure));
+    drafters.push_back(std::make_unique<ModelDrafter>(*draft_model, sampling, with_step));
     return drafters;
 }
 

@@ -12,8 +12,7 @@ namespace nibble {
 // search of LZ77 compressors: chains of the places where the last two tokens occurred, the latest first.
 class LookupDrafter : public Drafter {
   public:
-    // A guess that is right less often than `worth` would cost more time than it saves.
-    explicit LookupDrafter(double worth = 0.15) : worth_(worth) {}
+    explicit LookupDrafter(Worth worth = {}) : worth_(worth) {}
     Result<std::vector<Token>> propose(std::span<const Token> tokens, int32_t limit) override;
 
   private:
@@ -24,7 +23,7 @@ class LookupDrafter : public Drafter {
     void index(std::span<const Token> tokens);
     Match longest(std::span<const Token> tokens) const;
 
-    double worth_;
+    Worth worth_;
     GuessOdds odds_;  // by the length of the match
     OpenGuess guess_;
     std::unordered_map<uint64_t, int32_t> latest_;  // of a pair of tokens: the place of its second one

@@ -32,7 +32,7 @@ Result<void> check_same_tokens(const Tokenizer& model, const Tokenizer& draft,
     return {};
 }
 
-ModelDrafter::ModelDrafter(Engine& model, SamplerParams sampling, double worth)
+ModelDrafter::ModelDrafter(Engine& model, SamplerParams sampling, Worth worth)
     : model_(&model), sampling_(std::move(sampling)), worth_(worth) {
     sampling_.temperature = 0;
     sampling_.mirostat = 0;
@@ -98,7 +98,7 @@ Result<std::vector<Token>> ModelDrafter::continued(std::span<const Token> tokens
             const auto strength = static_cast<size_t>(std::exp(e.logprob) * (GuessOdds::n_strengths - 1));
             guess_.add({e.token, strength});
             likely *= odds_.of(strength);
-            if (likely >= worth_)
+            if (likely >= worth_.at(tokens.size()))
                 draft.push_back(e.token);
             else
                 model_->cancel(id);

@@ -15,8 +15,8 @@ Result<void> check_same_tokens(const Tokenizer& model, const Tokenizer& draft, c
 class ModelDrafter : public Drafter {
   public:
     // `model` must outlive the drafter and serve drafters alone. It takes its best token, under what
-    // `sampling` says of single tokens. `worth`: how likely a token must be for a step of `model`.
-    ModelDrafter(Engine& model, SamplerParams sampling, double worth);
+    // `sampling` says of single tokens. `worth`: with what a step of `model` costs.
+    ModelDrafter(Engine& model, SamplerParams sampling, Worth worth);
     ~ModelDrafter() override;
     Result<std::vector<Token>> propose(std::span<const Token> tokens, int32_t limit) override;
 
@@ -26,7 +26,7 @@ class ModelDrafter : public Drafter {
 
     Engine* model_;
     SamplerParams sampling_;
-    double worth_;
+    Worth worth_;
     GuessOdds odds_;  // by the probability that the smaller model gives its token
     OpenGuess guess_;
     size_t n_drafted_ = 0;   // of the guess, what was proposed

@@ -131,6 +131,16 @@ TEST_CASE("lookup: who is wrong guesses less, and is believed again once it woul
     CHECK(n == 8);
 }
 
+TEST_CASE("lookup: the longer the text that every row attends to, the surer a guess must be") {
+    Tokens text;
+    for (Token i = 0; i < 1000; ++i) text.push_back(i < 990 ? 100 + i : 1080 + i - 990);  // a match of ten
+    LookupDrafter near, far(Worth{0.15, 500});
+    const size_t n = guess(near, text, 8).size(), fewer = guess(far, text, 8).size();
+    CHECK(n > 2);
+    CHECK(fewer > 0);
+    CHECK(fewer < n);
+}
+
 TEST_CASE("lookup: a text of one token is searched as fast as another") {
     LookupDrafter drafter;
     const Tokens text(200000, 5);
@@ -295,7 +305,7 @@ TEST_CASE("a draft model guesses what the text does not repeat, and the texts ar
 TEST_CASE("a draft model that is never right is seldom asked, one that is right again is") {
     LoadedEngine model(config_for(0));
     LoadedEngine truth(config_for(0));
-    ModelDrafter drafter(*model.engine, {}, 0.3);
+    ModelDrafter drafter(*model.engine, {}, Worth{0.3});
     Request r = request(*model.engine, "Once upon a time", 60, {{"temperature", "0"}});
     r.ignore_eos = true;
     const Tokens story = hear(*truth.engine, {r}).told[0].tokens;
@@ -341,7 +351,7 @@ TEST_CASE("a draft model does without what it does not have, and reads a prompt 
     LoadedEngine model(config);
     SamplerParams sampling;
     sampling.logit_bias = {{1 << 18, 5}};
-    ModelDrafter drafter(*model.engine, sampling, 0.01);
+    ModelDrafter drafter(*model.engine, sampling, Worth{0.01});
     Tokens text;
     for (Token t = 0; t < 60; ++t) text.push_back(10 + t * 7);
     for (int i = 0; i < 3; ++i) CHECK(drafter.propose(text, 4)->empty());  // 48 of 60 are read
@@ -351,11 +361,11 @@ TEST_CASE("a draft model does without what it does not have, and reads a prompt 
     text.push_back(1 << 18);
     CHECK(drafter.propose(text, 4)->empty());
     {
-        ModelDrafter cut_off(*model.engine, {}, 0.01);
+        ModelDrafter cut_off(*model.engine, {}, Worth{0.01});
         text.assign(50, 99);
         CHECK(cut_off.propose(text, 4)->empty());
     }
-    ModelDrafter next(*model.engine, {}, 0.01);
+    ModelDrafter next(*model.engine, {}, Worth{0.01});
     CHECK(next.propose({text.data(), 10}, 4)->empty());  // what is left of the other goes first
     CHECK(next.propose({text.data(), 10}, 4)->size() == 4);
 }
