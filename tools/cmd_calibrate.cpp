@@ -28,6 +28,7 @@ Result<int> CalibrateCommand::operator()() const {
     EngineConfig config = NIBBLE_TRY(options.config());
     text.set_sizes(config.runner);
     Engine engine = NIBBLE_TRY(Engine::load(NIBBLE_TRY(model.path()), config, list));
+    print_notes(engine, options, list);
     const auto cut = NIBBLE_TRY(text.cut(engine));
     Scorer scorer(engine);
     ImportanceObserver observer;

@@ -60,6 +60,7 @@ Result<int> PerplexityCommand::operator()() const {
     EngineConfig config = NIBBLE_TRY(options.config());
     text.set_sizes(config.runner);
     Engine engine = NIBBLE_TRY(Engine::load(NIBBLE_TRY(model.path()), config, list));
+    print_notes(engine, options, list);
     std::optional<Engine> reference;
     if (!base.empty()) {
         EngineConfig plain = config;  // the reference is the model alone, with the default cache

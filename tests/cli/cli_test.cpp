@@ -251,6 +251,9 @@ TEST_CASE("perplexity and calibrate: numbers for scripts") {
     check_refused(nibble_cli({"quantize", "no-such-name", (s.dir / "q").string(), "--type", "int8"}), 1,
                   "name of a model");
     check_refused(nibble_cli({"perplexity", "-m", checkpoint, "-f", alice, "--ctx", "1"}), 2, "--ctx");
+    const ProcessResult beyond = nibble_cli({"perplexity", "-f", alice, "--windows", "1", "--ctx", "600"});
+    CHECK(beyond.code == 0);
+    CHECK(beyond.err.find("made for 512 tokens") != std::string::npos);
     CHECK(
         nibble_cli({"quantize", checkpoint, (s.dir / "q").string(), "--type", "nf4", "--importance", weights})
             .code == 0);
