@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "ggml/cpu/cpu_backend.h"
+#include "ggml/ops/reference_backend.h"
 #include "src/engine/engine.h"
 
 namespace nibble {
@@ -21,6 +22,16 @@ inline std::unique_ptr<Backend> cpu_backend(int threads) {
     REQUIRE(b);
     return std::move(*b);
 }
+
+// The CPU's kernels, for tests that change something about them.
+struct OverCpu : ReferenceBackend {
+    std::unique_ptr<Backend> real = cpu_backend(2);
+    bool supports(const OpDef& op, const OpArgs& a) const override { return real->supports(op, a); }
+    size_t scratch_bytes(const OpDef& op, const OpArgs& a) const override {
+        return real->scratch_bytes(op, a);
+    }
+    Result<void> run(std::span<BoundInstr> instrs, Observer* o) override { return real->run(instrs, o); }
+};
 
 struct LoadedEngine {
     std::unique_ptr<Backend> backend;

@@ -46,7 +46,7 @@ Result<std::tm> parse_time(const std::string& text) {
 Result<int> TemplateCommand::operator()() const {
     const ChatTemplate chat = NIBBLE_TRY(load());
     const std::string text = NIBBLE_TRY(read_input(conversation));
-    const std::string where = conversation == "-" ? "standard input" : conversation;
+    const std::string where = input_name(conversation);
     if (nests_deeper(text)) return Error{ErrorCode::invalid_argument, where, "nests JSON too deeply", ""};
     const auto j = nlohmann::ordered_json::parse(text, nullptr, false);
     if (!j.is_object() || !j.contains("messages") || !j["messages"].is_array())

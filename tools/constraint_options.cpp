@@ -40,7 +40,7 @@ Result<std::optional<Grammar>> ConstraintOptions::read() const {
     auto compiled = grammar.empty() ? Grammar::from_json_schema(text) : Grammar::from_gbnf(text);
     if (compiled) return std::optional(std::move(*compiled));
     Error e = compiled.error();
-    e.where = cat(file == "-" ? "standard input" : file, ": ", e.where);
+    e.where = cat(input_name(file), ": ", e.where);
     return e;
 }
 

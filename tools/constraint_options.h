@@ -11,8 +11,8 @@ struct ConstraintOptions {
     std::string grammar, schema, regex;
     bool has_regex = false;
     void add(Flags& flags, const std::string& group);
-    // Before a model is loaded: nothing when no flag was given. Errors name the file or flag.
     bool reads_standard_input() const;
+    // Before a model is loaded: nothing when no flag was given. Errors name the file or flag.
     Result<std::optional<Grammar>> read() const;
 };
 

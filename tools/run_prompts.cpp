@@ -21,8 +21,8 @@ bool is_piped(int fd) {
 }
 
 Error bad_line(const std::string& file, size_t line, std::string what) {
-    return {ErrorCode::invalid_argument, cat(file == "-" ? "standard input" : file, " line ", line),
-            std::move(what), "write {\"prompt\": \"...\"} or {\"messages\": [...]}"};
+    return {ErrorCode::invalid_argument, cat(input_name(file), " line ", line), std::move(what),
+            "write {\"prompt\": \"...\"} or {\"messages\": [...]}"};
 }
 
 // {"prompt": text, "system": text} or {"messages": [{"role", "content"}, ...]}.

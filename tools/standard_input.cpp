@@ -43,6 +43,8 @@ Result<std::string> read_standard_input() {
     }
 }
 
+std::string input_name(const std::string& file) { return file == "-" ? "standard input" : file; }
+
 Result<std::string> read_input(const std::string& file) {
     return file == "-" ? read_standard_input() : read_text_file(file);
 }

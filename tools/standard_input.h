@@ -14,5 +14,7 @@ Result<std::string> read_standard_input();
 
 // The text of a file; of standard input for "-".
 Result<std::string> read_input(const std::string& file);
+// What a message calls it.
+std::string input_name(const std::string& file);
 
 }  // namespace nibble

@@ -45,17 +45,20 @@ ModelDrafter::~ModelDrafter() {
     if (reading_) model_->cancel(*reading_);
 }
 
+Result<RequestId> ModelDrafter::ask(std::span<const Token> tokens, int32_t n) {
+    Request request;
+    request.prompt.assign(tokens.begin(), tokens.end());
+    request.sampling = sampling_;
+    request.max_tokens = n;
+    request.logprobs = 0;
+    return model_->submit(std::move(request));
+}
+
 // A long prompt is read by one step of the smaller model whenever a guess is asked for, so that nothing waits
 // for the whole of it. What another drafter's prompt needs goes first.
 Result<bool> ModelDrafter::has_read(std::span<const Token> tokens) {
     if (read_ && model_->idle()) return true;
-    if (model_->idle()) {
-        Request prompt;
-        prompt.prompt.assign(tokens.begin(), tokens.end());
-        prompt.sampling = sampling_;
-        prompt.max_tokens = 0;
-        reading_ = NIBBLE_TRY(model_->submit(std::move(prompt)));
-    }
+    if (model_->idle()) reading_ = NIBBLE_TRY(ask(tokens, 0));
     NIBBLE_TRY(model_->step());
     if (!model_->idle()) return false;
     if (reading_) read_ = true;
@@ -84,12 +87,7 @@ Result<std::vector<Token>> ModelDrafter::propose(std::span<const Token> tokens, 
 Result<std::vector<Token>> ModelDrafter::continued(std::span<const Token> tokens, int32_t limit) {
     std::vector<Token> draft;
     guess_.begin(tokens.size());
-    Request request;
-    request.prompt.assign(tokens.begin(), tokens.end());
-    request.sampling = sampling_;
-    request.max_tokens = limit;
-    request.logprobs = 0;
-    const RequestId id = NIBBLE_TRY(model_->submit(std::move(request)));
+    const RequestId id = NIBBLE_TRY(ask(tokens, limit));
     double likely = 1;
     while (!model_->idle()) {
         const StepReport report = NIBBLE_TRY(model_->step());

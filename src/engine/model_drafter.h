@@ -21,6 +21,7 @@ class ModelDrafter : public Drafter {
     Result<std::vector<Token>> propose(std::span<const Token> tokens, int32_t limit) override;
 
   private:
+    Result<RequestId> ask(std::span<const Token> tokens, int32_t n);
     Result<bool> has_read(std::span<const Token> tokens);
     Result<std::vector<Token>> continued(std::span<const Token> tokens, int32_t limit);
 

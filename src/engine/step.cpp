@@ -226,19 +226,16 @@ Result<void> Engine::State::go_back(Sequence& s, int32_t n_computed) {
 Result<void> Engine::State::verify(const Part& part, StepReport& report) {
     Sequence& s = *part.sequence;
     const size_t most = part.draft.size();
-    size_t right = 0;
-    for (bool goes_on = true; goes_on; right += goes_on ? 1 : 0) {
-        auto sampled = sample(s, static_cast<size_t>(part.out) + right);
-        if (!sampled && right == 0) return sampled.error();
-        if (!sampled) {  // what came before is told; the next step computes this row again and fails
-            --right;
-            break;
-        }
-        Event e = std::move(*sampled);
-        e.guessed = right < most && e.token == part.draft[right];
-        goes_on = e.guessed && e.finish == Finish::none;
-        report.events.push_back(std::move(e));
+    size_t drawn = 0;
+    for (bool goes_on = true; goes_on; ++drawn) {
+        auto e = sample(s, static_cast<size_t>(part.out) + drawn);
+        if (!e && drawn == 0) return e.error();
+        if (!e) break;  // what came before is told; the next step computes this row again and fails
+        e->guessed = drawn < most && e->token == part.draft[drawn];
+        goes_on = e->guessed && e->finish == Finish::none;
+        report.events.push_back(std::move(*e));
     }
+    const size_t right = drawn - 1;  // rows of guesses that count; the last token drawn is yet to be computed
     report.drafted_tokens += static_cast<int32_t>(most);
     report.decode_tokens -= static_cast<int32_t>(most - right);
     return go_back(s, part.end + static_cast<int32_t>(right));
