@@ -72,4 +72,8 @@ void run_moe_sum(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_attention(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t attention_scratch(const Exec&, const OpArgs& shapes);
 
+void run_causal_conv(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_delta_rule(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+size_t delta_rule_scratch(const Exec&, const OpArgs& shapes);
+
 }  // namespace nibble::cpu

@@ -48,6 +48,10 @@ OpFunction op_function(const OpDef& op) {
             return run_shortlist;
         case Op::draw:
             return run_draw;
+        case Op::causal_conv:
+            return run_causal_conv;
+        case Op::delta_rule:
+            return run_delta_rule;
         case Op::count_:
             break;
     }
@@ -64,6 +68,8 @@ size_t op_scratch_bytes(const Exec& exec, const OpDef& op, const OpArgs& shapes)
             return moe_matmul_scratch(exec, shapes);
         case Op::moe_route:
             return moe_route_scratch(exec, shapes);
+        case Op::delta_rule:
+            return delta_rule_scratch(exec, shapes);
         default:
             return 0;
     }
@@ -164,7 +170,7 @@ void run_rope_store(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
 }
 
 void run_glu(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
-    const Tensor &x = a.in[0], &out = a.out[0];
+    const Tensor &x = a.in[0], &beside = a.in[1], &out = a.out[0];
     const auto& p = a.params->as<GluParams>();
     // Columns are cut as well, in whole cache lines, so that one row of a wide layer uses all threads.
     constexpr int64_t piece = 1024;
@@ -172,8 +178,8 @@ void run_glu(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
     exec.rows(out.rows * pieces, 8 * std::min(piece, out.cols), [&](int64_t first, int64_t last, int) {
         for (int64_t i = first; i < last; ++i) {
             const int64_t r = i / pieces, c = i % pieces * piece;
-            exec.kernels->glu(p, x.row(r) + c, x.row(r) + out.cols + c, out.row(r) + c,
-                              std::min(piece, out.cols - c));
+            const float* const up = beside ? beside.row(r) : x.row(r) + out.cols;
+            exec.kernels->glu(p, x.row(r) + c, up + c, out.row(r) + c, std::min(piece, out.cols - c));
         }
     });
 }

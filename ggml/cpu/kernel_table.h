@@ -101,6 +101,34 @@ struct AttentionBlock {
     std::byte* scratch = nullptr;            // attention_scratch_bytes(), 64-byte aligned
 };
 
+// Rows of one sequence through the convolution of some channels.
+struct ConvBlock {
+    const CausalConvParams* params = nullptr;
+    int64_t n_channels = 0, n_rows = 0;
+    const float* x = nullptr;  // of the first row; strides in floats
+    int64_t x_stride = 0;
+    const float *weight = nullptr, *bias = nullptr;
+    float* state = nullptr;
+    int64_t state_stride = 0;
+    bool fresh = false;  // the state begins with zeros
+    float* out = nullptr;
+    int64_t out_stride = 0;
+};
+
+// Rows of one sequence through some columns of one head's state.
+struct DeltaBlock {
+    const DeltaRuleParams* params = nullptr;
+    int64_t n_columns = 0, n_rows = 0;
+    const float *q = nullptr, *k = nullptr, *v = nullptr;  // of the first row; strides in floats
+    int64_t stride = 0;
+    const float* gates = nullptr;  // [n_rows x 2]: g and sigmoid(b)
+    float* state = nullptr;
+    int64_t state_stride = 0;
+    bool fresh = false;
+    float* out = nullptr;
+    int64_t out_stride = 0;
+};
+
 struct KernelTable {
     std::string_view name;  // as --isa spells it
     std::string_view needs;
@@ -138,6 +166,9 @@ struct KernelTable {
     void (*attention)(const AttentionBlock&);
     // Joins the partial records of one token and kv head, in the order of the splits.
     void (*attention_merge)(const AttentionBlock&);
+
+    void (*causal_conv)(const ConvBlock&);
+    void (*delta_rule)(const DeltaBlock&);
 };
 
 // The context is cut at multiples of this many tokens, whatever the batch: whole pages, about 256 tokens.

@@ -62,6 +62,10 @@ Implementation implementation(Op op) {
             return {cuda::run_shortlist, cuda::shortlist_scratch};
         case Op::draw:
             return {cuda::run_draw, nullptr};
+        case Op::causal_conv:
+            return {cuda::run_causal_conv, nullptr};
+        case Op::delta_rule:
+            return {cuda::run_delta_rule, nullptr};
         case Op::count_:
             break;
     }

@@ -66,6 +66,9 @@ bool attention_supported(const AttentionParams& p, Type k_type, Type v_type);
 void run_attention(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t attention_scratch(const Exec&, const OpArgs& shapes);
 
+void run_causal_conv(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_delta_rule(const Exec&, const OpArgs&, std::span<std::byte>);
+
 // Adds to `count`, in the device's memory, how many threads of a warpgroup got the products that they should:
 // all warpgroup_check_threads of them, or warpgroups are not to be used.
 inline constexpr int warpgroup_check_threads = 128;

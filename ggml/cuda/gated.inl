@@ -23,6 +23,8 @@ __device__ inline float activated(Activation act, float x) {
             return x;
         case Activation::gelu_quick:
             return logistic(x, 1.702f * x);
+        case Activation::sigmoid:
+            return logistic(1, x);
     }
     return x;
 }

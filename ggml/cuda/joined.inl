@@ -47,7 +47,7 @@ bool is_gated_pair(const Exec& e, const BoundInstr& matmul, const BoundInstr& gl
            m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] && m.in[2].type == m.in[3].type &&
            m.in[2].rows == m.in[3].rows && m.in[2].layout == Layout::packed &&
            m.in[3].layout == Layout::packed && matmul.instr->for_next_only && g.in[0].data == m.out[0].data &&
-           g.in[0].cols == m.out[0].cols;
+           g.in[0].cols == m.out[0].cols && !g.in[1];
 }
 
 // The activations lie where the product's own results would: nobody asks for these, and its scratch may
@@ -95,6 +95,7 @@ size_t join_first(const Exec& e, std::span<const BoundInstr> instrs) {
     if (!is(at, matmul_op) || instrs[at].in[0].rows == 0) return 0;
     const BoundInstr& matmul = instrs[at];
     if (is(0, glu_op)) {
+        if (instrs[0].in[1]) return 0;
         const std::span<std::byte> memory = memory_behind(e, instrs[0], matmul);
         if (memory.empty()) return 0;
         const OpArgs g = instrs[0].args();

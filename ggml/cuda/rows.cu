@@ -23,10 +23,11 @@ Dims column_dims(int64_t rows, int64_t cols) {
     return {rows, static_cast<int32_t>(blocks_for(cols, columns_per_block)), 1, threads_for(cols)};
 }
 
-__global__ void glu_kernel(View x, View out, GluParams p) {
+__global__ void glu_kernel(View x, View beside, View out, GluParams p) {
     wait_for_previous();
-    for_columns(out.cols,
-                [&](int64_t r, int c) { out.row(r)[c] = gated(p, x.row(r)[c], x.row(r)[out.cols + c]); });
+    for_columns(out.cols, [&](int64_t r, int c) {
+        out.row(r)[c] = gated(p, x.row(r)[c], beside ? beside.row(r)[c] : x.row(r)[out.cols + c]);
+    });
 }
 
 __global__ void activate_kernel(View x, View out, ActivateParams p) {
@@ -116,7 +117,8 @@ __global__ void rope_table_kernel(View positions, View inv_freq, View out, float
 
 void run_glu(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const Tensor& out = a.out[0];
-    launch(glu_kernel, column_dims(out.rows, out.cols), *e.stream, a.in[0], out, a.params->as<GluParams>());
+    launch(glu_kernel, column_dims(out.rows, out.cols), *e.stream, a.in[0], a.in[1], out,
+           a.params->as<GluParams>());
 }
 
 void run_activate(const Exec& e, const OpArgs& a, std::span<std::byte>) {

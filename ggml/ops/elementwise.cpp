@@ -24,6 +24,8 @@ double activated(Activation act, double x) {
             return x;
         case Activation::gelu_quick:
             return x / (1 + std::exp(-1.702 * x));
+        case Activation::sigmoid:
+            return 1 / (1 + std::exp(-x));
     }
     return x;
 }
@@ -33,7 +35,7 @@ void glu_reference(const OpArgs& a) {
     const auto& p = a.params->as<GluParams>();
     for (int64_t r = 0; r < out.rows; ++r)
         for (int64_t i = 0; i < out.cols; ++i) {
-            double gate = x.row(r)[i], up = x.row(r)[out.cols + i];
+            double gate = x.row(r)[i], up = a.in[1] ? a.in[1].row(r)[i] : x.row(r)[out.cols + i];
             if (p.limit > 0 && gate > p.limit) gate = p.limit;
             if (p.limit > 0 && std::fabs(up) > p.limit) up = std::copysign(p.limit, up);
             out.row(r)[i] = static_cast<float>(activated(p.act, gate) * (up + p.up_shift));
@@ -84,9 +86,9 @@ Cost take_rows_cost(const OpArgs& a) {
     return {0, bytes, bytes};
 }
 
-constexpr Activation all_activations[] = {Activation::silu,      Activation::gelu_tanh, Activation::gelu_erf,
-                                          Activation::relu,      Activation::tanh,      Activation::none,
-                                          Activation::gelu_quick};
+constexpr Activation all_activations[] = {Activation::silu,       Activation::gelu_tanh, Activation::gelu_erf,
+                                          Activation::relu,       Activation::tanh,      Activation::none,
+                                          Activation::gelu_quick, Activation::sigmoid};
 
 std::vector<OpCase> glu_cases() {
     std::vector<OpCase> list;
@@ -104,6 +106,14 @@ std::vector<OpCase> glu_cases() {
                  [=](Builder& b, CaseSink& s) {
                      glu(b, s.random_input(b, RowDim::tokens, 2 * width, 6), {Activation::gelu_quick, 7, 1});
                  }});
+    for (const int64_t rows : awkward_rows)
+        for (const int64_t width : {5, 1031})
+            list.push_back({cat("glu of two ", rows, "x", width), token_shape(rows), 1e-11,
+                            [=](Builder& b, CaseSink& s) {
+                                const Ref gate = s.random_input(b, RowDim::tokens, width, 4);
+                                const Ref up = s.random_input(b, RowDim::tokens, width);
+                                glu(b, gate, up, {Activation::sigmoid});
+                            }});
     return list;
 }
 
@@ -186,7 +196,16 @@ const OpDef take_rows_op{static_cast<uint16_t>(Op::take_rows),
 Ref glu(Builder& b, Ref x, GluParams p) {
     const Value& v = b.value(x);
     if (!b.require(x && is_f32(b, x) && v.cols % 2 == 0, cat("glu of ", v.cols, " columns"))) return {};
-    return b.emit(glu_op, {x}, p, {{Type::f32, v.dim, v.rows, v.cols / 2}})[0];
+    return b.emit(glu_op, {x, Ref{}}, p, {{Type::f32, v.dim, v.rows, v.cols / 2}})[0];
+}
+
+Ref glu(Builder& b, Ref gate, Ref up, GluParams p) {
+    const Value &v = b.value(gate), &w = b.value(up);
+    if (!b.require(gate && up && is_f32(b, gate) && is_f32(b, up) && v.cols == w.cols && v.dim == w.dim &&
+                       v.rows == w.rows,
+                   cat("glu of ", v.cols, " and ", w.cols, " columns")))
+        return {};
+    return b.emit(glu_op, {gate, up}, p, {{Type::f32, v.dim, v.rows, v.cols}})[0];
 }
 
 Ref activate(Builder& b, Ref x, ActivateParams p) {

@@ -29,13 +29,15 @@ enum class Op : uint16_t {
     scale_by_position,
     shortlist,
     draw,
+    causal_conv,
+    delta_rule,
     count_,
 };
 
 // The definitions, one per file; all_ops() is in the order of the enum.
 extern const OpDef embed_op, norm_op, matmul_op, rope_table_op, rope_store_op, attention_op, glu_op,
     activate_op, add_op, take_rows_op, copy_pages_op, moe_route_op, moe_matmul_op, moe_sum_op,
-    splice_heads_op, scale_by_position_op, shortlist_op, draw_op;
+    splice_heads_op, scale_by_position_op, shortlist_op, draw_op, causal_conv_op, delta_rule_op;
 std::span<const OpDef* const> all_ops();
 
 // ---- embed: out[t] = table[ids[t]] * scale -------------------------------------------------------------
@@ -140,16 +142,18 @@ Ref attention(Builder& b, Ref q, Ref k_cache, Ref v_cache, const AttentionBatch&
               const AttentionParams& p, Ref sinks = {});
 
 // ---- glu: gated feed-forward activation ------------------------------------------------------------------
-// x f32 [T x 2F], gate in the first F columns, up in the last -> f32 [T x F] = act(gate) * (up + up_shift).
+// x f32 [T x 2F], gate in the first F columns, up in the last, or each [T x F] by itself -> f32 [T x F] =
+// act(gate) * (up + up_shift).
 // With `limit` > 0 the gate is first cut to at most `limit` and up to [-limit, limit]. gelu_quick(x) is
 // x * sigmoid(1.702 x) (arXiv:1606.08415, section 2).
-enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf, relu, tanh, none, gelu_quick };
+enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf, relu, tanh, none, gelu_quick, sigmoid };
 struct GluParams {
     Activation act = Activation::silu;
     float limit = 0;
     float up_shift = 0;
 };
 Ref glu(Builder& b, Ref gate_up, GluParams p = {});
+Ref glu(Builder& b, Ref gate, Ref up, GluParams p = {});
 
 // ---- activate: out = out_scale * act(in_scale * x), elementwise ------------------------------------------
 // Feed-forwards without a gate; soft caps (tanh, in_scale 1/cap, out_scale cap); plain scaling (none).
@@ -283,5 +287,43 @@ constexpr uint64_t joined_weight(const float* from) {
 // number in `weighed` on cannot be drawn. drawn[r] becomes the column that a sampler chain draws from the
 // whole row, or -1 where its beginning does not tell, or nothing is to be drawn.
 void draw(Builder& b, Ref list, Ref weighed, Ref how, Ref drawn, ShortlistParams p);
+
+// ---- states: what a sequence carries from token to token instead of keys and values ----------------------
+// A page of a state cache (f32) is one sequence's: `page_table` of the batch, i32 [S x 1], names it. Rows of
+// a sequence are taken in order and leave the state behind the last one. A sequence whose first row is at
+// position 0 begins with zeros, whatever its page holds. A page of -1, or beyond the cache, is that of
+// nobody: its rows give zeros. A row's result does not depend, to the last bit, on which rows ride along.
+
+// ---- causal_conv: each channel's last few inputs, weighed -------------------------------------------------
+// x f32 [T x C], weight f32 [1 x C * n_taps], the taps of a channel together, the newest last; bias f32 [1 x
+// C], optional; state [n_pages * (n_taps - 1) x C]: the latest inputs, the newest last -> f32 [T x C] =
+// act(bias + sum over taps).
+inline constexpr int32_t max_conv_taps = 8;
+struct CausalConvParams {
+    int32_t n_taps = 2;
+    Activation act = Activation::none;
+};
+Ref causal_conv(Builder& b, Ref x, Ref weight, Ref state, const AttentionBatch& batch, CausalConvParams p,
+                Ref bias = {});
+
+// ---- delta_rule: linear attention over a matrix S that each token corrects
+// --------------------------------- qkv f32 [T x n_k_heads * k_dim * 2 + n_v_heads * v_dim]: queries, keys,
+// values; gates f32 [T x 2 n_v_heads]: first b, then a; decay and bias f32 [1 x n_v_heads]; state [n_pages *
+// n_v_heads * k_dim x v_dim]: a matrix S [k_dim x v_dim] for each value head -> f32 [T x n_v_heads * v_dim].
+// Per head and token, q and k first scaled to length 1 (q then by 1 / sqrt(k_dim)):
+//   g = exp(decay * softplus(a + bias)),  S = g S + k (sigmoid(b) (v - k' g S)),  out = q' S
+// (Gated Delta Networks, arXiv:2412.06464, section 3). With r = n_v_heads / n_k_heads value head h uses key
+// head h / r, or h % n_k_heads when `tiled`.
+inline constexpr int32_t max_state_dim = 256;
+inline constexpr float state_norm_eps = 1e-6f;  // beside the squared length of q and k
+struct DeltaRuleParams {
+    int32_t n_k_heads = 1;
+    int32_t n_v_heads = 1;
+    int32_t k_dim = 0;
+    int32_t v_dim = 0;
+    bool tiled = false;
+};
+Ref delta_rule(Builder& b, Ref qkv, Ref gates, Ref decay, Ref bias, Ref state, const AttentionBatch& batch,
+               const DeltaRuleParams& p);
 
 }  // namespace nibble

@@ -30,6 +30,11 @@ TEST_CASE("each row of a batch is bit-equal to the row alone, on the GPU") {
             INFO(c.label);
             CHECK(rows_are_independent(c, *backend, seed));
         }
+    for (const auto& [op, at] : ops_over_states)
+        for (const OpCase& c : op->cases()) {
+            INFO(c.label);
+            CHECK(steps_are_independent(c, *backend, seed, at));
+        }
 }
 
 // The weights of these cases are so small that the default streams them.

@@ -181,6 +181,11 @@ class CaseRun {
         return operands_.intact();
     }
     std::vector<BoundInstr>& bound() { return bound_; }
+    // Whether the first instruction's operand comes anew with each step.
+    bool is_input(size_t operand) const {
+        const Ref r = program_.instrs.front().in[operand];
+        return r && value(r).kind == ValueKind::input;
+    }
     size_t instructions() const { return program_.instrs.size(); }
     std::string error;
 
@@ -293,6 +298,35 @@ inline bool tokens_are_independent(const OpCase& c, Backend& backend, uint32_t s
             keep_row(one.out[0], t);
             keep_row(one.in[seq_rows], 0);
             one.in[seq_rows].data = reinterpret_cast<std::byte*>(one_row);
+            if (!backend.run({&one, 1}, nullptr).ok()) return false;
+        }
+    }
+    return same_bits(batch.results(), alone.results());
+}
+
+// The same for ops over states: every token as a step of its own. `at`: the operands seq_rows, positions and
+// page_table.
+struct OpOverStates {
+    const OpDef* op;
+    size_t at;
+};
+inline constexpr OpOverStates ops_over_states[] = {{&causal_conv_op, 4}, {&delta_rule_op, 5}};
+inline bool steps_are_independent(const OpCase& c, Backend& backend, uint32_t seed, size_t at) {
+    CaseRun batch(c, backend, seed), alone(c, backend, seed);
+    if (!batch.run().empty()) return false;
+    const BoundInstr& whole = alone.bound().front();
+    int32_t one_row[] = {0, 1};
+    for (int64_t s = 0; s < whole.in[at].rows; ++s) {
+        const auto* rows = whole.in[at].row<int32_t>(s);
+        for (int32_t t = rows[0]; t < rows[0] + rows[1]; ++t) {
+            BoundInstr one = whole;
+            for (size_t i = 0; i < at; ++i)
+                if (alone.is_input(i)) keep_row(one.in[i], t);
+            keep_row(one.in[at + 1], t);
+            keep_row(one.in[at + 2], s);
+            keep_row(one.out[0], t);
+            keep_row(one.in[at], 0);
+            one.in[at].data = reinterpret_cast<std::byte*>(one_row);
             if (!backend.run({&one, 1}, nullptr).ok()) return false;
         }
     }

@@ -111,5 +111,10 @@ TEST_CASE("each row of a batch is bit-equal to the row alone") {
             INFO(c.label);
             CHECK(tokens_are_independent(c, *tested.backend, seed));
         }
+        for (const auto& [op, at] : ops_over_states)
+            for (const OpCase& c : op->cases()) {
+                INFO(c.label);
+                CHECK(steps_are_independent(c, *tested.backend, seed, at));
+            }
     }
 }

@@ -13,5 +13,6 @@
 #include "ggml/cpu/kernels/matmul.inl"
 #include "ggml/cpu/kernels/attention_tile.inl"
 #include "ggml/cpu/kernels/attention.inl"
+#include "ggml/cpu/kernels/state.inl"
 #include "ggml/cpu/kernels/table.inl"
 // clang-format on

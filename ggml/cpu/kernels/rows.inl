@@ -71,6 +71,7 @@ inline F activated(F x) {
     if constexpr (act == Activation::relu) return max(zero(), x);
     if constexpr (act == Activation::tanh) return tanh(x);
     if constexpr (act == Activation::gelu_quick) return gelu_quick(x);
+    if constexpr (act == Activation::sigmoid) return sigmoid(x);
     return x;
 }
 
@@ -96,6 +97,8 @@ inline void with_activation(Activation act, Fn fn) {
             return fn(ActivationTag<Activation::none>{});
         case Activation::gelu_quick:
             return fn(ActivationTag<Activation::gelu_quick>{});
+        case Activation::sigmoid:
+            return fn(ActivationTag<Activation::sigmoid>{});
     }
 }
 

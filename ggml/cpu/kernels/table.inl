@@ -27,5 +27,7 @@ constexpr KernelTable make_table(std::string_view name, std::string_view needs,
     t.attention_tile_tokens = tile_tokens;
     t.attention = attention_block;
     t.attention_merge = attention_merge_block;
+    t.causal_conv = causal_conv_block;
+    t.delta_rule = delta_rule_block;
     return t;
 }

@@ -1,0 +1,107 @@
+// Kernels over a sequence's state: the convolution over its last inputs and the gated delta rule.
+// Every channel, and every column of a head's matrix, is summed by itself and in the order of the rows, so
+// how they are cut into blocks cannot be seen in the result.
+
+template <int taps, Activation act>
+inline void conv_channels(const ConvBlock& b, int64_t c, int64_t n) {
+    constexpr int kept = taps - 1;
+    alignas(64) float weight[taps][lanes] = {};
+    for (int64_t i = 0; i < n; ++i)
+        for (int t = 0; t < taps; ++t) weight[t][i] = b.weight[(c + i) * taps + t];
+    const F bias = b.bias ? load_n(b.bias + c, n) : zero();
+    F w[taps], inputs[taps];
+    for (int t = 0; t < taps; ++t) w[t] = load(weight[t]);
+    for (int i = 0; i < kept; ++i) inputs[i] = b.fresh ? zero() : load_n(b.state + i * b.state_stride + c, n);
+    for (int64_t r = 0; r < b.n_rows; ++r) {
+        inputs[kept] = load_n(b.x + r * b.x_stride + c, n);
+        F sum = bias;
+        for (int t = 0; t < taps; ++t) sum = fma(w[t], inputs[t], sum);
+        store_n(b.out + r * b.out_stride + c, activated<act>(sum), n);
+        for (int i = 0; i < kept; ++i) inputs[i] = inputs[i + 1];
+    }
+    for (int i = 0; i < kept; ++i) store_n(b.state + i * b.state_stride + c, inputs[i], n);
+}
+
+template <int taps>
+inline void conv_with(const ConvBlock& b) {
+    if (b.params->n_taps != taps) {
+        if constexpr (taps < max_conv_taps) conv_with<taps + 1>(b);
+        return;
+    }
+    for (int64_t c = 0; c < b.n_channels; c += lanes) {
+        const int64_t n = b.n_channels - c < lanes ? b.n_channels - c : lanes;
+        b.params->act == Activation::silu ? conv_channels<taps, Activation::silu>(b, c, n)
+                                          : conv_channels<taps, Activation::none>(b, c, n);
+    }
+}
+
+inline void causal_conv_block(const ConvBlock& b) { conv_with<2>(b); }
+
+// out = x * scale / |x|.
+inline void unit_row(const float* x, int64_t n, float scale, float* out) {
+    std::memcpy(out, x, static_cast<size_t>(n) * sizeof(float));
+    scale_row(out, scale / __builtin_sqrtf(row_sum<true>(x, n, 0) + state_norm_eps), n);
+}
+
+// V vectors of columns of S, in the last of which n columns count, for one row: S = g S + k d with d = beta
+// (v - g k' S), and then q' S.
+template <int V>
+inline void delta_columns(const DeltaBlock& b, const float* q, const float* k, const float* gates,
+                          const float* v, float* state, float* out, int64_t n) {
+    const auto part = [&](float* p, int j) {
+        return j < V - 1 ? load(p + j * lanes) : load_n(p + j * lanes, n);
+    };
+    const int64_t rows = b.params->k_dim;
+    const F g = set1(gates[0]), beta = set1(gates[1]);
+    F had[V], sum[V];
+    for (int j = 0; j < V; ++j) had[j] = sum[j] = zero();
+    for (int64_t i = 0; i < rows; ++i) {
+        const F key = set1(k[i]);
+        for (int j = 0; j < V; ++j) had[j] = fma(key, part(state + i * b.state_stride, j), had[j]);
+    }
+    F delta[V];
+    for (int j = 0; j < V; ++j) {
+        const F value = j < V - 1 ? load(v + j * lanes) : load_n(v + j * lanes, n);
+        delta[j] = beta * (value - g * had[j]);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+        float* const row = state + i * b.state_stride;
+        const F key = set1(k[i]), query = set1(q[i]);
+        for (int j = 0; j < V; ++j) {
+            const F s = fma(key, delta[j], g * part(row, j));
+            sum[j] = fma(query, s, sum[j]);
+            j < V - 1 ? store(row + j * lanes, s) : store_n(row + j * lanes, s, n);
+        }
+    }
+    for (int j = 0; j < V; ++j)
+        j < V - 1 ? store(out + j * lanes, sum[j]) : store_n(out + j * lanes, sum[j], n);
+}
+
+// As many columns at once as there are registers for, then fewer.
+template <int V>
+inline int64_t delta_row(const DeltaBlock& b, const float* q, const float* k, int64_t r, int64_t c) {
+    const int64_t stays = b.n_columns % lanes;
+    for (; b.n_columns - c > (V - 1) * lanes || (V == 1 && c < b.n_columns); c += V * lanes) {
+        const bool last = b.n_columns - c < V * lanes;
+        delta_columns<V>(b, q, k, b.gates + 2 * r, b.v + r * b.stride + c, b.state + c,
+                         b.out + r * b.out_stride + c, last ? stays : lanes);
+    }
+    return c;
+}
+
+inline void delta_rule_block(const DeltaBlock& b) {
+    alignas(64) float q[max_state_dim], k[max_state_dim];
+    const int64_t n = b.params->k_dim;
+    const float scale = 1 / __builtin_sqrtf(static_cast<float>(n));
+    for (int64_t i = 0; b.fresh && i < n; ++i)
+        std::memset(b.state + i * b.state_stride, 0, static_cast<size_t>(b.n_columns) * sizeof(float));
+    for (int64_t r = 0; r < b.n_rows; ++r) {
+        unit_row(b.q + r * b.stride, n, scale, q);
+        unit_row(b.k + r * b.stride, n, 1, k);
+        int64_t c = 0;
+        if constexpr (lanes >= 16) c = delta_row<8>(b, q, k, r, c);
+        c = delta_row<4>(b, q, k, r, c);
+        c = delta_row<2>(b, q, k, r, c);
+        delta_row<1>(b, q, k, r, c);
+    }
+}

@@ -1,0 +1,43 @@
+// What the definitions of ops over states share beyond state_batch.h: the check of a batch, and test layouts.
+// The layouts have three pages.
+#pragma once
+
+#include <string>
+
+#include "ggml/ops/common.h"
+#include "ggml/ops/state_batch.h"
+
+namespace nibble {
+
+inline bool is_state_batch(const Builder& b, const AttentionBatch& batch) {
+    return is_i32(b, batch.seq_rows) && is_i32(b, batch.positions) && is_i32(b, batch.page_table) &&
+           b.value(batch.seq_rows).cols == 2 && b.value(batch.page_table).cols == 1;
+}
+
+struct StateLayout {
+    std::string label;
+    std::vector<int32_t> seq_rows, positions, pages;
+
+    StepShape shape() const {
+        const auto tokens = static_cast<int64_t>(positions.size());
+        return {tokens, tokens, static_cast<int64_t>(pages.size())};
+    }
+    AttentionBatch inputs(Builder& b, CaseSink& s) const {
+        return {s.int_input(b, RowDim::sequences, 2, seq_rows), s.int_input(b, RowDim::tokens, 1, positions),
+                s.int_input(b, RowDim::sequences, 1, pages)};
+    }
+};
+
+inline std::vector<StateLayout> state_layouts() {
+    StateLayout mixed{"mixed", {0, 1, 1, 7, 8, 2}, {69}, {2, 0, 1}}, prompt{"prompt", {0, 33}, {}, {1}};
+    for (int32_t i = 0; i < 7; ++i) mixed.positions.push_back(3 + i);
+    for (int32_t i = 0; i < 2; ++i) mixed.positions.push_back(i);
+    for (int32_t i = 0; i < 33; ++i) prompt.positions.push_back(i);
+    return {mixed,
+            prompt,
+            {"one row", {0, 1}, {300}, {0}},
+            {"nobody's", {0, 2, 2, 1}, {5, 6, 0}, {-1, 3000}},
+            {"nothing", {}, {}, {}}};
+}
+
+}  // namespace nibble
