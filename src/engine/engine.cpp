@@ -3,6 +3,7 @@
 #include "src/engine/engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "src/engine/lookup_drafter.h"
@@ -43,14 +44,29 @@ std::string_view name(Finish finish) {
 Result<void> Engine::State::make_groups() {
     for (const KvGroupSpec& g : runner.spec().kv_groups) {
         KvGroup group;
-        group.pool = std::make_unique<PagePool>(
-            NIBBLE_TRY(PagePool::create(runner.n_pages(), runner.config().page_size)));
-        if (config.prefix_cache) group.index = std::make_unique<PrefixIndex>(*group.pool);
         group.window = g.window;
+        group.states = g.states;
+        const int32_t page_size =
+            g.states ? static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(runner.config().ctx)))
+                     : runner.config().page_size;
+        group.pool = std::make_unique<PagePool>(
+            NIBBLE_TRY(PagePool::create(g.states ? runner.n_states() : runner.n_pages(), page_size)));
+        if (config.prefix_cache && g.states) group.known_states = std::make_unique<StateIndex>(*group.pool);
+        if (config.prefix_cache && !g.states) group.index = std::make_unique<PrefixIndex>(*group.pool);
         groups.push_back(std::move(group));
     }
     return {};
 }
+
+namespace {
+
+Error carries_a_state(const std::filesystem::path& model) {
+    return {ErrorCode::unsupported, model.string(),
+            "carries a state from token to token, which a wrong guess would spoil",
+            "leave out --draft-model"};
+}
+
+}  // namespace
 
 // With a context and a cache that follow every sequence to its end.
 Result<void> Engine::State::load_draft_model(std::span<Backend* const> backends) {
@@ -68,6 +84,7 @@ Result<void> Engine::State::load_draft_model(std::span<Backend* const> backends)
         return e;
     }
     draft_model = std::move(*loaded);
+    if (draft_model->state_->carries_states()) return carries_a_state(config.draft_model);
     const MemoryForecast &ours = runner.memory(), &its = draft_model->runner().memory();
     if (ours.gpu_layers > 0 && its.gpu_layers < its.n_layers)  // it would hold the GPU up
         return Error{ErrorCode::out_of_memory, config.draft_model.string(),
@@ -128,6 +145,11 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
     auto state = std::unique_ptr<State>(
         new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, {}, 1, {}, {}});
     NIBBLE_TRY(state->make_groups());
+    if (state->carries_states()) {
+        if (state->config.draft_tokens > 0 && !state->config.draft_model.empty())
+            return carries_a_state(path);
+        state->config.draft_tokens = 0;
+    }
     if (state->config.draft_tokens > 0 && !state->config.draft_model.empty())
         NIBBLE_TRY(state->load_draft_model(backends));
     return Engine(std::move(state));

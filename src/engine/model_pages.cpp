@@ -24,11 +24,15 @@ struct Fnv {
 
 void add(Fnv& fnv, const AttentionSpec& a) {
     fnv.numbers(a.n_heads, a.n_kv_heads, a.head_dim, a.v_head_dim, a.window, a.scale, a.softcap, a.qk_norm,
-                a.query_scale.beta, a.query_scale.period, a.rope);
+                a.query_scale.beta, a.query_scale.period, a.rope, a.gated);
 }
 void add(Fnv& fnv, const LatentAttentionSpec& a) {
     fnv.numbers(a.n_heads, a.latent_dim, a.nope_dim, a.rope_dim, a.v_head_dim, a.scale, a.norm_eps, a.rope);
 }
+void add(Fnv& fnv, const DeltaNetSpec& d) {
+    fnv.numbers(d.n_k_heads, d.n_v_heads, d.k_dim, d.v_dim, d.n_taps, d.tiled);
+}
+void add(Fnv& fnv, const ShortConvSpec& s) { fnv.numbers(s.n_taps); }
 void add(Fnv& fnv, const DenseFfnSpec& f) { fnv.numbers(f.n_ff, f.act, f.gated); }
 void add(Fnv& fnv, const MoeFfnSpec& f) {
     fnv.numbers(f.n_experts, f.n_used, f.n_ff, f.normalize, f.gating, f.n_groups, f.n_groups_used, f.scale,
@@ -58,13 +62,14 @@ std::vector<ModelRunner::PagePart> ModelRunner::page_parts(int32_t group, int32_
     const auto layers = kv_layers(spec());
     for (size_t i = 0; i < layers.size(); ++i) {
         if (layers[i].group != group) continue;
-        for (const Tensor* t : {&kv_.k[i], &kv_.v[i]}) {
-            if (!*t) continue;
-            const auto bytes = static_cast<size_t>(t->stride) *
-                               static_cast<size_t>(layers[i].n_kv_heads * config_.page_size);
-            parts.push_back({backends_[static_cast<size_t>(config_.placement.layers[i])], t,
-                             t->data + bytes * static_cast<size_t>(page), bytes});
-        }
+        const auto add = [&](const Tensor& t, int64_t page_rows) {
+            if (!t) return;
+            const auto bytes = static_cast<size_t>(t.stride * page_rows);
+            parts.push_back({backends_[static_cast<size_t>(config_.placement.layers[i])], &t,
+                             t.data + bytes * static_cast<size_t>(page), bytes});
+        };
+        add(kv_.k[i], layers[i].k_page_rows(config_.page_size));
+        add(kv_.v[i], layers[i].v_page_rows(config_.page_size));
     }
     return parts;
 }

@@ -18,13 +18,12 @@ Error usage(std::string where, std::string what, std::string fix) {
     return {ErrorCode::invalid_argument, std::move(where), std::move(what), std::move(fix)};
 }
 
-// A cache tensor of `pages` pages without memory.
-// Nothing for a dim of 0.
-Tensor cache_shape(Type type, int64_t pages, int32_t n_kv_heads, int32_t dim, int32_t page_size) {
+// A cache tensor without memory. Nothing for a dim of 0.
+Tensor cache_shape(Type type, int64_t rows, int32_t dim) {
     Tensor t;
     if (dim == 0) return t;
     t.type = type;
-    t.rows = pages * n_kv_heads * page_size;
+    t.rows = rows;
     t.cols = dim;
     t.stride = static_cast<int64_t>(*row_bytes(type, dim));
     return t;
@@ -100,22 +99,32 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     NIBBLE_TRY(fill_defaults(config, spec));
     NIBBLE_TRY(use_context(r.model_->spec, config.ctx));
     const int64_t pages_per_sequence = ceil_div<int64_t>(config.ctx, config.page_size);
+    const int64_t n_states = int64_t{config.max_sequences} + kept_states;
     int64_t pages = 0, cache_rows = 0;
-    int32_t most_heads = 1;
-    for (const KvLayer& l : kv_layers(spec)) most_heads = std::max(most_heads, l.n_kv_heads);
+    int64_t most_rows = 1, most_state_rows = 1;  // of a page
+    for (const KvLayer& l : kv_layers(spec))
+        if (l.is_state())
+            most_state_rows = std::max<int64_t>({most_state_rows, l.k_rows, l.v_rows});
+        else
+            most_rows = std::max(most_rows, l.k_page_rows(config.page_size));
     if (!checked_mul<int64_t>(pages_per_sequence, config.max_sequences, pages) ||
-        !checked_mul<int64_t>(pages, int64_t{config.page_size} * most_heads, cache_rows) ||
-        cache_rows > INT32_MAX)
+        !checked_mul<int64_t>(pages, most_rows, cache_rows) || cache_rows > INT32_MAX)
         return usage("context", cat(config.ctx, " tokens are more than the cache can address"),
                      "give a smaller --ctx");
+    if (!checked_mul<int64_t>(n_states, most_state_rows, cache_rows) || cache_rows > INT32_MAX)
+        return usage("batch", cat(config.max_sequences, " sequences are more than the cache can address"),
+                     "let fewer run at a time");
     r.n_pages_ = static_cast<int32_t>(pages);
+    r.n_states_ = static_cast<int32_t>(n_states);
 
     r.kv_.page_size = config.page_size;
     r.kv_.rotate_keys = info(config.k_type).block_bytes * 8 < 6 * info(config.k_type).block_len;
     r.kv_.max_pages = pages_per_sequence;
     for (const KvLayer& l : kv_layers(spec)) {
-        r.kv_.k.push_back(cache_shape(config.k_type, pages, l.n_kv_heads, l.k_dim, config.page_size));
-        r.kv_.v.push_back(cache_shape(config.v_type, pages, l.n_kv_heads, l.v_dim, config.page_size));
+        const int64_t n = l.is_state() ? n_states : pages;
+        const auto type = [&](Type kv) { return l.is_state() ? Type::f32 : kv; };
+        r.kv_.k.push_back(cache_shape(type(config.k_type), n * l.k_page_rows(config.page_size), l.k_dim));
+        r.kv_.v.push_back(cache_shape(type(config.v_type), n * l.v_page_rows(config.page_size), l.v_dim));
     }
     r.limits_ = {config.batch_tokens, config.max_outputs, config.max_sequences};
     r.config_ = std::move(config);
@@ -210,10 +219,11 @@ Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const
 }
 
 Result<void> ModelRunner::allocate_cache(std::span<Backend* const> backends) {
+    const auto layers = kv_layers(spec());
     for (size_t layer = 0; layer < kv_.k.size(); ++layer) {
         Backend& backend = *backends[static_cast<size_t>(config_.placement.layers[layer])];
         // Where values are columns of the keys, their rows must stay rows.
-        if (kv_.v[layer].cols > 0)
+        if (kv_.v[layer].cols > 0 && !layers[layer].is_state())
             kv_.k[layer].layout = backend.key_layout(config_.k_type, config_.page_size);
         for (Tensor* t : {&kv_.k[layer], &kv_.v[layer]}) {
             if (t->rows == 0) continue;
@@ -244,9 +254,12 @@ Result<void> ModelRunner::make_copy_runners(std::span<Backend* const> backends) 
         for (size_t i = 0; i < layers.size(); ++i) {
             if (layers[i].group != g) continue;
             b.at(static_cast<int32_t>(i), "copy_pages");
-            const CopyPagesParams p{layers[i].n_kv_heads * config_.page_size};
-            nibble::copy_pages(b, b.cache(kv_.k[i], "k_cache"), pairs, p);
-            if (kv_.v[i]) nibble::copy_pages(b, b.cache(kv_.v[i], "v_cache"), pairs, p);
+            const auto copy = [&](const Tensor& cache, int64_t page_rows) {
+                if (cache)
+                    nibble::copy_pages(b, b.cache(cache, "cache"), pairs, {static_cast<int32_t>(page_rows)});
+            };
+            copy(kv_.k[i], layers[i].k_page_rows(config_.page_size));
+            copy(kv_.v[i], layers[i].v_page_rows(config_.page_size));
         }
         Program program = NIBBLE_TRY(compile(std::move(b), config_.placement, backends));
         copy_runners_.push_back(NIBBLE_TRY(Runner::create(std::move(program), backends)));
@@ -278,7 +291,8 @@ Result<void> ModelRunner::check(const Batch& b) const {
               b.out_rows.size() <= static_cast<size_t>(limits_.outputs) &&
               b.sequences.size() <= static_cast<size_t>(limits_.sequences);
     for (size_t g = 0; ok && g < groups; ++g) {
-        ok = b.slots[g].size() == rows && b.pages[g].size() == b.sequences.size();
+        ok = (spec().kv_groups[g].states || b.slots[g].size() == rows) &&
+             b.pages[g].size() == b.sequences.size();
         for (const auto& pages : b.pages[g]) ok = ok && pages.size() <= static_cast<size_t>(kv_.max_pages);
     }
     ok = ok && (b.draws.empty() || b.draws.size() == b.out_rows.size());
@@ -330,8 +344,13 @@ void ModelRunner::fill_inputs(const Batch& batch) {
     }
     for (size_t g = 0; g < batch.slots.size(); ++g) {
         const auto group = static_cast<int32_t>(g);
-        fill(io::slots(group), batch.slots[g]);
         const auto table = runner_->input(io::page_table(group));
+        if (spec().kv_groups[g].states) {
+            for (size_t s = 0; s < batch.sequences.size(); ++s)
+                table[s] = batch.pages[g][s].empty() ? -1 : batch.pages[g][s].front();
+            continue;
+        }
+        fill(io::slots(group), batch.slots[g]);
         for (size_t s = 0; s < batch.sequences.size(); ++s) {
             const auto row =
                 table.subspan(s * static_cast<size_t>(kv_.max_pages), static_cast<size_t>(kv_.max_pages));

@@ -26,6 +26,8 @@ struct RunnerConfig {
     int32_t gpu_layers = -1;  // with a second backend: how many of the last layers run there; -1: what fits
 };
 inline constexpr int32_t default_ctx = 8192;
+// States beyond those of running sequences: of prefixes that may be asked for again.
+inline constexpr int32_t kept_states = 4;
 
 // Rows of any number of sequences, prefill chunks and decode steps mixed. Plain data, made by a scheduler.
 struct Batch {
@@ -47,6 +49,7 @@ struct Batch {
     std::vector<int32_t> out_rows;  // rows whose logits are wanted
     std::vector<Weighing> weighed;  // by output row: what their first tokens come with; may be empty
     std::vector<DrawRow> draws;     // by output row: how the device draws its token; empty: it does not
+    // Of a group of states there are no slots, and a page table's first page is the state.
     std::vector<std::vector<int32_t>> slots;                   // [kv group][row]
     std::vector<std::vector<std::span<const int32_t>>> pages;  // [kv group][sequence]: its page table
     std::vector<Copy> copies;  // copy-on-write, in order, before anything is written
@@ -107,10 +110,11 @@ class ModelRunner {
     const Program& program() const { return runner_->program(); }
     size_t allocated_bytes() const;  // really taken from the backends: cache, activations, inputs
     double pack_seconds() const { return pack_seconds_; }  // of load(): reading, packing and placing weights
-    int32_t n_pages() const { return n_pages_; }           // of each KV group
+    int32_t n_pages() const { return n_pages_; }           // of each group of keys and values
+    int32_t n_states() const { return n_states_; }         // of each group of states
 
-    // A page of a KV group in host memory: keys, then values, layer by layer as the cache holds them.
-    // `bytes` is page_bytes(group) long.
+    // A page of a KV group in host memory: keys, then values, layer by layer as the cache holds them. A
+    // state's two parts likewise. `bytes` is page_bytes(group) long.
     size_t page_bytes(int32_t group) const;
     Result<void> read_page(int32_t group, int32_t page, std::span<std::byte> bytes) const;
     Result<void> write_page(int32_t group, int32_t page, std::span<const std::byte> bytes);
@@ -151,7 +155,7 @@ class ModelRunner {
     KvTensors kv_;
     std::vector<Buffer> cache_memory_;
     std::vector<Backend*> backends_;
-    int32_t n_pages_ = 0;
+    int32_t n_pages_ = 0, n_states_ = 0;
     BatchShape limits_;
     std::unique_ptr<Runner> runner_;
     std::vector<Runner> copy_runners_;  // one per KV group

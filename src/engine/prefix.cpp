@@ -1,5 +1,6 @@
 // Reuse of keys and values: what finished requests leave behind, who takes it up, and files of it.
-// The index of each KV group compares tokens; a prefix counts as far as all groups have it.
+// The index of each KV group compares tokens; a prefix counts as far as all groups have it. Models that carry
+// states have one only where a state was kept.
 #include <algorithm>
 
 #include "ggml/base/checked.h"
@@ -7,19 +8,33 @@
 
 namespace nibble {
 
-size_t Engine::State::pages_for(size_t n_tokens) const {
-    return ceil_div(n_tokens, static_cast<size_t>(runner.config().page_size));
+size_t Engine::State::pages_for(const KvGroup& group, size_t n_tokens) const {
+    return ceil_div(n_tokens, static_cast<size_t>(group.pool->page_size()));
 }
 
+// Of keys and values any beginning counts, of a state the whole.
 Engine::State::KnownPrefix Engine::State::known_prefix(std::span<const Token> tokens) {
-    KnownPrefix known{static_cast<int32_t>(tokens.size()), {}};
-    for (KvGroup& g : groups) {
-        if (!g.index) return {};
-        PrefixMatch& match = known.groups.emplace_back(g.index->match(tokens));
-        known.n_tokens = std::min(known.n_tokens, match.n_tokens);
-    }
-    for (PrefixMatch& match : known.groups)
-        match.pages.resize(pages_for(static_cast<size_t>(known.n_tokens)));
+    KnownPrefix known{static_cast<int32_t>(tokens.size()), std::vector<PrefixMatch>(groups.size())};
+    for (const bool states : {false, true})
+        for (size_t g = 0; g < groups.size(); ++g) {
+            if (groups[g].states != states) continue;
+            if (!config.prefix_cache) return {};
+            PrefixMatch& match = known.groups[g];
+            if (states) {
+                const StateMatch state =
+                    groups[g].known_states->match(tokens.first(static_cast<size_t>(known.n_tokens)));
+                match = {{state.page}, state.n_tokens};
+            } else {
+                match = groups[g].index->match(tokens);
+            }
+            known.n_tokens = std::min(known.n_tokens, match.n_tokens);
+        }
+    // Several groups of states may know different ones: only what all have counts.
+    for (size_t g = 0; g < groups.size(); ++g)
+        if (known.n_tokens == 0 || (groups[g].states && known.groups[g].n_tokens != known.n_tokens))
+            return {};
+    for (size_t g = 0; g < groups.size(); ++g)
+        known.groups[g].pages.resize(pages_for(groups[g], static_cast<size_t>(known.n_tokens)));
     return known;
 }
 
@@ -42,9 +57,14 @@ void Engine::State::remember(std::span<const Token> stored, std::span<const Bloc
                              bool last_page) {
     std::vector<Token> filled(stored.begin(), stored.end());
     const auto page_size = static_cast<size_t>(runner.config().page_size);
-    if (last_page) filled.resize(pages_for(filled.size()) * page_size, Token{-1});
-    for (size_t g = 0; g < groups.size(); ++g)
+    if (last_page) filled.resize(ceil_div(filled.size(), page_size) * page_size, Token{-1});
+    for (size_t g = 0; g < groups.size(); ++g) {
         if (groups[g].index) groups[g].index->insert(filled, tables[g].pages());
+        // A step that was started may have taken it further.
+        if (groups[g].known_states && tables[g].length() == static_cast<int32_t>(stored.size()) &&
+            !stored.empty())
+            groups[g].known_states->insert(stored, tables[g].pages().front());
+    }
 }
 
 Result<CachedPrefix> Engine::export_prefix(std::span<const Token> tokens) {
@@ -71,12 +91,12 @@ Result<void> Engine::import_prefix(const CachedPrefix& p) {
         return Error{ErrorCode::invalid_argument, "session",
                      cat("holds ", n, " tokens, the context ", ctx(), " including the answer"),
                      "give a larger --ctx"};
-    const size_t n_pages = e.pages_for(n);
     if (p.pages.size() != e.groups.size() || !idle())
         return Error{ErrorCode::corrupt, "session", "its parts do not fit this model", ""};
     std::vector<BlockTable> tables;
     for (size_t g = 0; g < e.groups.size(); ++g) {
-        const size_t size = e.runner.page_bytes(static_cast<int32_t>(g));
+        const size_t size = e.runner.page_bytes(static_cast<int32_t>(g)),
+                     n_pages = e.pages_for(e.groups[g], n);
         if (p.pages[g].size() != size * n_pages)
             return Error{
                 ErrorCode::corrupt, "session",

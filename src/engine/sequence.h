@@ -10,17 +10,21 @@
 #include "src/engine/request.h"
 #include "src/kv/block_table.h"
 #include "src/kv/prefix_index.h"
+#include "src/kv/state_index.h"
 #include "src/sample/chain.h"
 #include "src/text/detokenizer.h"
 #include "src/text/stop.h"
 
 namespace nibble {
 
-// Pages of the layers that share a window.
+// Pages of the layers that share a window, or the states of those that carry one: there a page is as long as
+// the context, so that a sequence has one, and it is copied when it is written and others have it too.
 struct KvGroup {
     std::unique_ptr<PagePool> pool;
-    std::unique_ptr<PrefixIndex> index;  // null: prefixes are not reused
+    std::unique_ptr<PrefixIndex> index;  // null: prefixes are not reused, or have states:
+    std::unique_ptr<StateIndex> known_states;
     int32_t window = 0;
+    bool states = false;
 };
 
 // The sequences of a request whose answer is chosen among several: what they share.

@@ -27,7 +27,9 @@ struct Engine::State {
     };
     KnownPrefix known_prefix(std::span<const Token> tokens);
     void adopt_prefix(Sequence& s);  // of its prompt
-    size_t pages_for(size_t n_tokens) const;
+    size_t pages_for(const KvGroup& group, size_t n_tokens) const;
+    bool carries_states() const { return has_states(runner.spec()); }
+    int32_t rows_until_kept(const Sequence& s) const;
 
     // A step that was started. Of each sequence in it, in the order of the rows:
     struct Part {

@@ -65,8 +65,7 @@ Result<void> Engine::State::reserve(Batch& batch, Sequence& s, int32_t count) {
         }
         const int32_t over = s.n_computed % runner.config().page_size;
         if (s.decoding() || over == 0) return copy.error();
-        s.n_computed -= over;
-        for (BlockTable& table : s.tables) NIBBLE_TRY(table.truncate(s.n_computed));
+        NIBBLE_TRY(go_back(s, s.n_computed - over));
         return reserve(batch, s, count);
     }
     return {};
@@ -105,7 +104,8 @@ Result<void> Engine::State::add_rows(Batch& batch, Launched& step, Sequence& s, 
     for (size_t g = 0; g < groups.size(); ++g) {
         BlockTable& table = s.tables[g];
         table.advance(count);
-        for (int32_t i = 0; i < count; ++i) batch.slots[g].push_back(table.slot(s.n_computed + i));
+        for (int32_t i = 0; i < count && !groups[g].states; ++i)
+            batch.slots[g].push_back(table.slot(s.n_computed + i));
         batch.pages[g].push_back(table.pages());
     }
     for (int32_t i = 0; i < count; ++i) {
@@ -153,6 +153,16 @@ Batch Engine::State::empty_batch() const {
     return batch;
 }
 
+// A state serves only texts that begin with all of its tokens, and the next prompt of a chat often differs
+// from this one in its last few, where the answer begins. So a prompt stops once shortly before its end,
+// where the state is kept.
+int32_t Engine::State::rows_until_kept(const Sequence& s) const {
+    constexpr int32_t differing = 16;
+    const int32_t page = runner.config().page_size, n = static_cast<int32_t>(s.tokens.size());
+    const int32_t stop = (n - differing) / page * page;
+    return !s.decoding() && s.n_computed < stop ? stop - s.n_computed : s.pending();
+}
+
 Result<Engine::State::Launched> Engine::State::launch_next() {
     const size_t n = n_running();
     const std::vector<std::vector<Token>> drafts = guess(n);
@@ -160,7 +170,8 @@ Result<Engine::State::Launched> Engine::State::launch_next() {
     for (size_t i = 0; i < n; ++i) {
         Sequence& s = *sequences[i];
         if (s.n_computed == 0) adopt_prefix(s);
-        work.push_back({s.pending() + static_cast<int32_t>(drafts[i].size()), s.decoding()});
+        const int32_t pending = carries_states() ? rows_until_kept(s) : s.pending();
+        work.push_back({pending + static_cast<int32_t>(drafts[i].size()), s.decoding()});
     }
     const std::vector<int32_t> rows =
         schedule(work, {runner.config().batch_tokens, runner.config().max_sequences});
@@ -189,6 +200,8 @@ Result<std::optional<Engine::State::Launched>> Engine::State::launch_ahead(const
     if (!last.drawn || n_running() != last.parts.size()) return std::optional<Launched>();
     for (size_t i = 0; i < last.parts.size(); ++i) {
         const Sequence* const s = last.parts[i].sequence;
+        if (s && !s->decoding() && carries_states())
+            return std::optional<Launched>();  // it is to be kept first
         if (!s || s != sequences[i].get() || ends_with_next(*s)) return std::optional<Launched>();
     }
     Batch batch = empty_batch();
@@ -216,7 +229,9 @@ Result<void> Engine::State::repeat(Sequence& s) {
     return go_back(s, static_cast<int32_t>(s.tokens.size()) - 1);
 }
 
+// A state cannot go back: the sequence begins again with what is known of it.
 Result<void> Engine::State::go_back(Sequence& s, int32_t n_computed) {
+    if (n_computed < s.n_computed && carries_states()) n_computed = 0;
     s.n_computed = n_computed;
     for (BlockTable& table : s.tables) NIBBLE_TRY(table.truncate(n_computed));
     return {};
@@ -269,9 +284,9 @@ Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
             continue;
         }
         keep_to_windows(s, part.end);
-        if (part.out < 0) continue;
-        if (!s.decoding())
+        if (!s.decoding() && (part.out >= 0 || carries_states()))
             remember(std::span(s.tokens).first(static_cast<size_t>(part.end)), s.tables, false);
+        if (part.out < 0) continue;
         if (s.request->max_tokens == 0) {  // the prompt alone was wanted
             report.events.push_back({s.id, -1, "", Finish::length});
         } else if (s.choice) {

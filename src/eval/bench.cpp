@@ -23,6 +23,7 @@ class Session {
         for (int32_t s = 0; s < what.batch; ++s) {
             tables_.emplace_back(static_cast<size_t>(pages_each_));
             std::iota(tables_.back().begin(), tables_.back().end(), s * pages_each_);
+            states_.push_back(s);
         }
     }
 
@@ -88,7 +89,10 @@ class Session {
                 for (auto& slots : b.slots)
                     slots.push_back((s * pages_each_ + position / page) * page + position % page);
             }
-            for (auto& pages : b.pages) pages.push_back(tables_[static_cast<size_t>(s)]);
+            for (size_t g = 0; g < groups; ++g)
+                b.pages[g].push_back(runner_.spec().kv_groups[g].states
+                                         ? std::span(&states_[static_cast<size_t>(s)], 1)
+                                         : std::span<const int32_t>(tables_[static_cast<size_t>(s)]));
         }
         return b;
     }
@@ -97,6 +101,7 @@ class Session {
     BenchCase what_;
     int32_t pages_each_ = 0;
     std::vector<std::vector<int32_t>> tables_;
+    std::vector<int32_t> states_;  // of each sequence
 };
 
 }  // namespace

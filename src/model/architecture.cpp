@@ -278,7 +278,15 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
     if (h.latent_dim > max_width) return bad("latent dimension", h.latent_dim);
     if (h.n_next_layers > max_layers) return bad("number of layers that look ahead", h.n_next_layers);
     if (h.rope_dim > h.head_dim) return bad("rope dimension", h.rope_dim);
-    for (const auto* list : {&h.sliding, &h.rotated})
+    if (h.n_taps > static_cast<uint32_t>(max_conv_taps) || h.n_taps == 1)
+        return bad("length of the convolution", h.n_taps);
+    const auto state_dim = static_cast<uint32_t>(max_state_dim);
+    if (h.delta_k_dim > state_dim || h.delta_v_dim > state_dim)
+        return bad("head dimension of linear attention", std::max(h.delta_k_dim, h.delta_v_dim));
+    if (h.delta_v_heads > max_width / state_dim) return bad("number of value heads", h.delta_v_heads);
+    if (h.delta_v_heads > 0 && (h.delta_k_heads == 0 || h.delta_v_heads % h.delta_k_heads))
+        return bad("number of key heads", h.delta_k_heads);
+    for (const auto* list : {&h.sliding, &h.rotated, &h.attends})
         if (!list->empty() && list->size() != h.n_layers)
             return bad("number of layers with a stated kind", static_cast<uint32_t>(list->size()));
     if (h.n_ctx == 0 || h.n_ctx > (1u << 30)) return bad("context length", h.n_ctx);
@@ -336,6 +344,11 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     for (auto& [name, source] : m.tensors) {
         source.heads = static_cast<int32_t>(m.hyper.n_heads);
         source.keys = static_cast<int32_t>(m.hyper.head_dim - m.hyper.rope_dim);
+        if (source.has_value_heads()) {
+            source.heads = static_cast<int32_t>(m.hyper.delta_k_heads);
+            source.keys = static_cast<int32_t>(2 * m.hyper.delta_k_heads * m.hyper.delta_k_dim);
+            source.values = static_cast<int32_t>(m.hyper.delta_v_heads);
+        }
         if (const Result<void> r = check_source(source); !r)
             return of_file(r.error(), m.file.path().string());
     }

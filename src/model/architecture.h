@@ -60,6 +60,10 @@ Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap
 // The same change to every layer.
 void set_qk_norm(ModelSpec& s, QkNorm qk_norm);
 void set_dense_ffn(ModelSpec& s, Activation act, bool gated);
+// Layers that do not attend (Hyper::attends) carry a state instead.
+void set_states(ModelSpec& s, const Hyper& h, std::variant<DeltaNetSpec, ShortConvSpec> mixer);
+// The same of what files say of them: every `period`-th layer attends where nothing else is stated.
+void attending_fields(Fields& f, Hyper& h, uint32_t period);
 
 // Experts: how many there are and how many a token uses.
 void expert_fields(Fields& f, Hyper& h);

@@ -72,7 +72,7 @@ Ref Forward::project(Ref input, std::string_view name, Ref residual, std::string
     return fused ? y : join(residual, y, post_norm);
 }
 
-AttentionBatch Forward::attention_batch(int32_t group) const {
+AttentionBatch Forward::batch(int32_t group) const {
     return {seq_rows_, positions_, page_tables_[static_cast<size_t>(group)]};
 }
 
@@ -87,8 +87,10 @@ void Forward::inputs() {
     out_rows_ = b_.input(std::string(io::out_rows), Type::i32, RowDim::outputs, 1);
     if (kv_.drawn.rows > 0) drawn_ = b_.cache(kv_.drawn, "drawn");
     for (int32_t g = 0; g < static_cast<int32_t>(spec_.kv_groups.size()); ++g) {
-        slots_.push_back(b_.input(io::slots(g), Type::i32, RowDim::tokens, 1));
-        page_tables_.push_back(b_.input(io::page_table(g), Type::i32, RowDim::sequences, kv_.max_pages));
+        const bool states = spec_.kv_groups[static_cast<size_t>(g)].states;
+        slots_.push_back(states ? Ref{} : b_.input(io::slots(g), Type::i32, RowDim::tokens, 1));
+        page_tables_.push_back(
+            b_.input(io::page_table(g), Type::i32, RowDim::sequences, states ? 1 : kv_.max_pages));
     }
     for (const RopeSpec& r : spec_.ropes) {
         const std::string name = cat("inv_freq.", ropes_.size());
@@ -109,9 +111,8 @@ Ref Forward::record() {
     for (int32_t i = 0; i < n_layers; ++i) {
         b_.at(i);
         const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-        const auto* latent = std::get_if<LatentAttentionSpec>(&layer.mixer);
-        const Ref mixed = latent ? latent_attention_block(*this, *latent, x)
-                                 : attention_block(*this, std::get<AttentionSpec>(layer.mixer), x);
+        const Ref mixed =
+            std::visit([&](const auto& mixer) { return mixer_block(*this, mixer, x); }, layer.mixer);
         const Ref input = layer.parallel ? keep_output_rows(x) : mixed;
         if (const auto* moe = std::get_if<MoeFfnSpec>(&layer.ffn))
             x = moe_ffn_block(*this, *moe, input, mixed);
@@ -119,7 +120,7 @@ Ref Forward::record() {
             x = dense_ffn_block(*this, std::get<DenseFfnSpec>(layer.ffn), input, mixed);
     }
     b_.at(n_layers);
-    x = norm(x, "output_norm");
+    x = norm(x, spec_.output_norm);
     label("output");
     const bool tied = !has("output.weight");
     const Ref bias[] = {tied ? Ref{} : optional_vector("output.bias", spec_.n_vocab)};

@@ -11,7 +11,8 @@
 
 namespace nibble {
 
-// Keys and values of each layer, laid out as attention (ggml/ops/ops.h) wants them.
+// Keys and values of each layer, laid out as attention (ggml/ops/ops.h) wants them; of a layer with a state
+// its two parts (KvLayer).
 struct KvTensors {
     std::vector<Tensor> k, v;
     int32_t page_size = 32;
@@ -22,7 +23,8 @@ struct KvTensors {
     Tensor drawn;
 };
 
-// Names of the program's inputs (all i32) and outputs. Slots and page tables exist once per KV group.
+// Names of the program's inputs (all i32) and outputs. Slots and page tables exist once per KV group; where
+// it holds states there are no slots, and a sequence has one page.
 namespace io {
 inline constexpr std::string_view tokens = "tokens", positions = "positions", seq_rows = "seq_rows",
                                   out_rows = "out_rows", logits = "logits", shortlist = "shortlist",
@@ -59,6 +61,8 @@ class Forward {
     Ref optional_vector(std::string_view name, int64_t cols) {
         return weight(name, 1, cols, WeightUse::vector, false);
     }
+    // A small matrix as f32, its rows one behind the other.
+    Ref taps(std::string_view name, int64_t rows, int64_t cols) { return vector(name, rows * cols); }
     // Matrices of n experts one below the other, [n * rows x cols].
     Ref experts(std::string_view name, int64_t n, int64_t rows, int64_t cols) {
         const auto use = rows % packed_expert_rows == 0 ? WeightUse::matmul : WeightUse::apart;
@@ -70,8 +74,8 @@ class Forward {
     Ref drawn() const { return drawn_; }
     Ref rope(int32_t index) const { return index < 0 ? Ref{} : ropes_[static_cast<size_t>(index)]; }
     Ref slots(int32_t group) const { return slots_[static_cast<size_t>(group)]; }
-    AttentionBatch attention_batch(int32_t group) const;
-    Ref norm(Ref x, std::string_view name);  // "<name>.weight" and, if present, "<name>.bias"
+    AttentionBatch batch(int32_t group) const;  // as ops over the cache want it
+    Ref norm(Ref x, std::string_view name);     // "<name>.weight" and, if present, "<name>.bias"
     // The beginning of a block: the norm, unless the layer has none before its blocks.
     Ref block_input(Ref x, std::string_view name);
     // The end of a block: residual + scale * norm(y), the norm only where the layer has one after its blocks.
@@ -106,8 +110,10 @@ Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, cons
                                std::span<Backend* const> backends);
 
 // Blocks: each reads x and returns the residual stream with its contribution added.
-Ref attention_block(Forward& f, const AttentionSpec& a, Ref x);  // x is the residual stream
-Ref latent_attention_block(Forward& f, const LatentAttentionSpec& a, Ref x);
+Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x);  // x is the residual stream
+Ref mixer_block(Forward& f, const LatentAttentionSpec& a, Ref x);
+Ref mixer_block(Forward& f, const DeltaNetSpec& d, Ref x);
+Ref mixer_block(Forward& f, const ShortConvSpec& s, Ref x);
 Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual);
 Ref moe_ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual);
 

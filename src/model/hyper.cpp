@@ -169,6 +169,27 @@ void Fields::numbers(std::string_view gguf, std::string_view hf, std::vector<flo
     }
 }
 
+void Fields::counts(std::string_view gguf, std::string_view hf, std::vector<uint32_t>& value) {
+    if (source_ == Source::write) {
+        if (!gguf.empty())
+            out_->set(cat(prefix_, ".", gguf), MetaArray(std::vector<int32_t>(value.begin(), value.end())));
+        return;
+    }
+    if (!states(gguf, hf)) return;
+    value.clear();
+    if (source_ == Source::gguf) {
+        auto v = file_->metadata().require<std::vector<int32_t>>(cat(prefix_, ".", gguf));
+        if (!v) return fail(v.error());
+        for (const int32_t x : *v) value.push_back(static_cast<uint32_t>(std::max(x, 0)));
+        return;
+    }
+    const nlohmann::json& j = *json(hf);
+    for (const auto& x : j)
+        if (const auto n = from_json<uint32_t>(x)) value.push_back(*n);
+    if (!j.is_array() || value.size() != j.size())
+        fail({ErrorCode::corrupt, where_, cat("field '", hf, "' is no list of whole numbers"), ""});
+}
+
 void Fields::flags(std::string_view gguf, std::string_view hf, std::string_view on, std::string_view off,
                    std::vector<bool>& value) {
     if (source_ == Source::write) {

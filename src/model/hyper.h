@@ -31,7 +31,7 @@ struct Hyper {
     uint32_t n_layers = 0;
     uint32_t n_ctx = 0;
     uint32_t n_embd = 0;
-    uint32_t n_ff = 0;
+    uint32_t n_ff = 0;  // an architecture that knows better sets it before standard_fields()
     uint32_t n_heads = 0;
     uint32_t n_kv_heads = 0;  // 0: as n_heads
     uint32_t head_dim = 0;    // 0: n_embd / n_heads
@@ -70,7 +70,14 @@ struct Hyper {
     uint32_t n_dense_layers = 0;    // the first ones
     uint32_t n_next_layers = 0;     // behind the others, for tokens further ahead: not used
     uint32_t latent_dim = 0;        // of keys and values
-    float yarn_log_multiplier = 0;  // of a factor on the scores of attention
+    std::vector<bool> attends;      // per layer, the others carry a state; empty: all
+    uint32_t n_taps = 0;            // of the convolution of layers that carry a state
+    uint32_t delta_k_heads = 0;     // of linear attention
+    uint32_t delta_v_heads = 0;
+    uint32_t delta_k_dim = 0;
+    uint32_t delta_v_dim = 0;
+    std::vector<uint32_t> rope_sections;  // pairs that rotate by time, height, width: for text all the same
+    float yarn_log_multiplier = 0;        // of a factor on the scores of attention
 };
 
 class Fields {
@@ -93,6 +100,8 @@ class Fields {
     }
     // A list of numbers; an absent one leaves `value` alone.
     void numbers(std::string_view gguf, std::string_view hf, std::vector<float>& value);
+    // A list of whole numbers, likewise.
+    void counts(std::string_view gguf, std::string_view hf, std::vector<uint32_t>& value);
     // One flag per layer. In both formats a list of booleans or integers; in config.json also of names, of
     // which `on` means true and `off` false, anything else is refused.
     void flags(std::string_view gguf, std::string_view hf, std::string_view on, std::string_view off,

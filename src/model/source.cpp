@@ -3,6 +3,7 @@
 #include "src/model/source.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "ggml/base/cat.h"
@@ -30,6 +31,42 @@ int64_t element_bytes(const TensorInfo& t) { return info(t.type).block_bytes; }
 int64_t latent_value_row(const TensorSource& s, int64_t r) {
     const int64_t values = s.info->rows() / s.heads - s.keys;
     return r / values * (values + s.keys) + s.keys + r % values;
+}
+
+// Where entry `e` of value heads stands. The first `keys` entries, where there are others, stay.
+int64_t value_entry(const TensorSource& s, int64_t e, int64_t n) {
+    const bool behind = s.storage == Storage::value_taps || s.storage == Storage::qkv_rows;
+    const int64_t first = behind ? s.keys : 0, dim = (n - first) / s.values;
+    if (e < first) return e;
+    const int64_t head = (e - first) / dim, ratio = s.values / s.heads;
+    return first + (head % s.heads * ratio + head / s.heads) * dim + (e - first) % dim;
+}
+
+Result<void> check_value_heads(const TensorSource& s) {
+    const TensorInfo& t = *s.info;
+    const bool behind = s.storage == Storage::value_taps || s.storage == Storage::qkv_rows;
+    const bool columns = s.storage == Storage::value_columns || t.rows() == 1;
+    const int64_t n = (columns ? t.cols() : t.rows()) - (behind ? s.keys : 0);
+    if (!t.foreign() && info(t.type).decode && info(t.type).block_len == 1 && s.heads > 0 && s.values > 0 &&
+        s.keys >= 0 && s.values % s.heads == 0 && n > 0 && n % s.values == 0)
+        return {};
+    return Error{ErrorCode::corrupt, t.name,
+                 cat("of ", t.rows(), " x ", t.cols(), " (", t.type_name(), ") is not of ", s.values,
+                     " value heads and ", s.heads, " key heads"),
+                 ""};
+}
+
+// Canonical row r. Elements of a single row are entries, too.
+void decode_value_row(const TensorSource& s, int64_t r, float* out) {
+    const TensorInfo& t = *s.info;
+    const TypeInfo& type = info(t.type);
+    const int64_t rows = t.rows(), cols = t.cols(), size = type.block_bytes;
+    const bool columns = s.storage == Storage::value_columns || rows == 1;
+    const std::byte* const row = t.data.data() + (columns ? r : value_entry(s, r, rows)) * cols * size;
+    if (!columns) return type.decode(row, out, static_cast<size_t>(cols));
+    for (int64_t c = 0; c < cols; ++c) type.decode(row + value_entry(s, c, cols) * size, out + c, 1);
+    if (s.storage == Storage::value_decay)
+        for (int64_t c = 0; c < cols; ++c) out[c] = -std::exp(out[c]);
 }
 
 // Canonical row r of the keys: one column of a head's rows.
@@ -91,6 +128,8 @@ std::vector<int64_t> TensorSource::dims() const {
     if (storage == Storage::latent_keys || storage == Storage::latent_values)
         d = {cols(), rows() / heads, heads};
     if (is_half()) d[in_columns() ? 0 : 1] /= 2;
+    if ((storage == Storage::taps || storage == Storage::value_taps) && info->rows() > 1)
+        d = {cols(), rows()};
     return d;
 }
 
@@ -104,6 +143,7 @@ Result<void> check_source(const TensorSource& s) {
     if (s.storage == Storage::same) return {};
     const TensorInfo& t = *s.info;
     if (s.storage == Storage::latent_keys || s.storage == Storage::latent_values) return check_latent(s);
+    if (s.has_value_heads()) return check_value_heads(s);
     for (const TensorInfo* part : s.parts)
         if (part->ne != t.ne || part->type != t.type || part->dtype != t.dtype)
             return Error{ErrorCode::corrupt, part->name, cat("is of another shape or type than ", t.name),
@@ -135,6 +175,7 @@ void decode_row(const TensorSource& s, int64_t r, float* out) {
     const std::byte* data = t.data.data();
     const int64_t rows = t.rows(), cols = t.cols(), size = element_bytes(t);
     if (s.storage == Storage::latent_keys) return decode_latent_key(s, r, out);
+    if (s.has_value_heads()) return decode_value_row(s, r, out);
     if (s.storage == Storage::transposed) {
         for (int64_t c = 0; c < rows; ++c) type.decode(data + (c * cols + r) * size, out + c, 1);
         return;
@@ -171,11 +212,11 @@ std::vector<std::byte> rearranged(const TensorSource& s) {
             join_row(s, s.is_half() ? half_row(s, r) : r, out.data() + static_cast<size_t>(r) * stride);
         return out;
     }
-    if (s.storage == Storage::latent_keys) {
+    if (s.storage == Storage::latent_keys || s.has_value_heads()) {
         std::vector<float> row(static_cast<size_t>(s.cols()));
         const size_t stride = *row_bytes(t.type, s.cols());
         for (int64_t r = 0; r < s.rows(); ++r) {
-            decode_latent_key(s, r, row.data());
+            decode_row(s, r, row.data());
             info(t.type).encode(row.data(), out.data() + static_cast<size_t>(r) * stride, row.size());
         }
         return out;
@@ -200,6 +241,10 @@ std::vector<std::byte> rearranged(const TensorSource& s) {
         for (int64_t i = 0; i < s.rows() * s.cols(); ++i)
             std::memcpy(out.data() + static_cast<size_t>(i) * size,
                         t.data.data() + static_cast<size_t>(half_row(s, i)) * size, size);
+        return out;
+    }
+    if (s.storage == Storage::taps) {
+        std::ranges::copy(t.data.first(out.size()), out.begin());
         return out;
     }
     const size_t row = static_cast<size_t>(cols) * size;

@@ -26,13 +26,22 @@ enum class Storage : uint8_t {
     latent,         // [head][keys, values] x latent: a file's name for it stands for the next two
     latent_keys,    // [head][latent] x key: transposed head by head
     latent_values,  // [head][value] x latent
+    taps,           // of a convolution, [channel][1][tap]
+    // Value heads of linear attention, those of a key head together. Canonical is what GGUF has: first one of
+    // each key head, then the next of each.
+    value_rows,     // rows
+    value_columns,  // columns
+    value_taps,     // as taps, keys and queries before the values
+    qkv_rows,       // rows, keys and queries before the values
+    value_decay,    // elements, as the logarithm of the negative
 };
 
 struct TensorSource {
     const TensorInfo* info = nullptr;
     Storage storage = Storage::same;
-    int32_t heads = 0;                          // heads_qkv, latent
-    int32_t keys = 0;                           // latent: key rows of a head
+    int32_t heads = 0;                          // heads_qkv, latent; value heads: key heads
+    int32_t keys = 0;                           // latent: key rows of a head; value heads: rows before them
+    int32_t values = 0;                         // value heads
     std::vector<const TensorInfo*> parts = {};  // expert: `info` is the first; latent_keys: the file's tensor
     // MXFP4 as checkpoints have it: 16 bytes of codes per block in one tensor, scales in another. `info` is
     // then `joined`, which has the type, the shape and the codes. Of latent keys it says the type: f16 where
@@ -62,6 +71,7 @@ struct TensorSource {
     }
     // Biases of experts, a row each: their columns are in turns.
     bool in_columns() const { return in_turns() && info->n_dims == 2; }
+    bool has_value_heads() const { return storage >= Storage::value_rows && storage <= Storage::value_decay; }
     // Whether the file holds the canonical tensor as it is.
     bool is_view() const { return storage == Storage::same && !scales; }
     // Dimensions of the canonical tensor, the row length first.

@@ -2,6 +2,8 @@
 // Plain arithmetic; the tensors are made by the engine.
 #include "src/model/spec.h"
 
+#include <algorithm>
+
 namespace nibble {
 
 Result<void> use_context(ModelSpec& spec, int32_t ctx) {
@@ -14,22 +16,47 @@ Result<void> use_context(ModelSpec& spec, int32_t ctx) {
     return {};
 }
 
+namespace {
+
+KvLayer kv_layer(const AttentionSpec& a) { return {a.n_kv_heads, a.head_dim, a.v_head_dim, a.kv_group}; }
+KvLayer kv_layer(const LatentAttentionSpec& a) { return {1, a.cached_dim(), 0, a.kv_group, a.rope_dim}; }
+// The convolution's inputs, and a matrix for each value head.
+KvLayer kv_layer(const DeltaNetSpec& d) {
+    return {1, d.conv_cols(), d.v_dim, d.kv_group, 0, d.n_taps - 1, d.n_v_heads * d.k_dim};
+}
+
+}  // namespace
+
 std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
     std::vector<KvLayer> layers;
-    for (const LayerSpec& l : spec.layers) {
-        if (const auto* latent = std::get_if<LatentAttentionSpec>(&l.mixer)) {
-            layers.push_back({1, latent->cached_dim(), 0, latent->kv_group, latent->rope_dim});
-            continue;
-        }
-        const auto& a = std::get<AttentionSpec>(l.mixer);
-        layers.push_back({a.n_kv_heads, a.head_dim, a.v_head_dim, a.kv_group});
-    }
+    for (const LayerSpec& l : spec.layers)
+        if (const auto* conv = std::get_if<ShortConvSpec>(&l.mixer))
+            layers.push_back({1, spec.n_embd, 0, conv->kv_group, 0, conv->n_taps - 1, 0});
+        else if (const auto* delta = std::get_if<DeltaNetSpec>(&l.mixer))
+            layers.push_back(kv_layer(*delta));
+        else if (const auto* latent = std::get_if<LatentAttentionSpec>(&l.mixer))
+            layers.push_back(kv_layer(*latent));
+        else
+            layers.push_back(kv_layer(std::get<AttentionSpec>(l.mixer)));
     return layers;
+}
+
+bool has_states(const ModelSpec& spec) {
+    return std::ranges::any_of(spec.kv_groups, [](const KvGroupSpec& g) { return g.states; });
+}
+
+size_t state_bytes(const ModelSpec& spec) {
+    size_t bytes = 0;
+    for (const KvLayer& l : kv_layers(spec))
+        bytes += sizeof(float) * (static_cast<size_t>(l.k_rows) * static_cast<size_t>(l.k_dim) +
+                                  static_cast<size_t>(l.v_rows) * static_cast<size_t>(l.v_dim));
+    return bytes;
 }
 
 std::optional<size_t> kv_bytes_per_token(const ModelSpec& spec, Type k_type, Type v_type) {
     size_t bytes = 0;
     for (const KvLayer& l : kv_layers(spec)) {
+        if (l.is_state()) continue;
         const auto k = row_bytes(k_type, l.k_dim), v = row_bytes(v_type, l.v_dim);
         if (!k || !v || !row_bytes(k_type, l.v_first)) return {};
         bytes += static_cast<size_t>(l.n_kv_heads) * (*k + *v);

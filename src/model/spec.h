@@ -36,6 +36,7 @@ struct AttentionSpec {
     float scale = 0;     // usually 1 / sqrt(head_dim)
     float softcap = 0;   // 0: none
     QkNorm qk_norm = QkNorm::none;
+    bool gated = false;                    // a gate beside each head's queries multiplies its output
     PositionScaleParams query_scale = {};  // of queries by their position; beta 0: none
     int32_t rope = 0;                      // index into ModelSpec::ropes; -1: no positions
     int32_t kv_group = 0;                  // index into ModelSpec::kv_groups
@@ -58,6 +59,30 @@ struct LatentAttentionSpec {
 
     int32_t head_dim() const { return nope_dim + rope_dim; }
     int32_t cached_dim() const { return rope_dim + latent_dim; }
+};
+
+// Linear attention: queries, keys and values after a short convolution, then the gated delta rule
+// (arXiv:2412.06464), a norm per head and a gate. What it carries from token to token is a state of fixed
+// size.
+struct DeltaNetSpec {
+    int32_t n_k_heads = 0;
+    int32_t n_v_heads = 0;
+    int32_t k_dim = 0;
+    int32_t v_dim = 0;
+    int32_t n_taps = 0;  // of the convolution
+    bool tiled = false;  // as in DeltaRuleParams
+    int32_t kv_group = 0;
+
+    int32_t key_cols() const { return n_k_heads * k_dim; }
+    int32_t value_cols() const { return n_v_heads * v_dim; }
+    int32_t conv_cols() const { return 2 * key_cols() + value_cols(); }
+};
+
+// A short convolution between two gates (LFM2, arXiv:2511.23404, section 2): of [b, c, x] = W input the
+// output is c * conv(b * x).
+struct ShortConvSpec {
+    int32_t n_taps = 0;
+    int32_t kv_group = 0;
 };
 
 // Gated: act(gate) * up, as two tensors or fused in ffn_up, the gate first. Otherwise act(up).
@@ -85,7 +110,7 @@ struct MoeFfnSpec {
 };
 
 struct LayerSpec {
-    std::variant<AttentionSpec, LatentAttentionSpec> mixer;
+    std::variant<AttentionSpec, LatentAttentionSpec, DeltaNetSpec, ShortConvSpec> mixer;
     std::variant<DenseFfnSpec, MoeFfnSpec> ffn;
     bool pre_norm = true;    // attn_norm, ffn_norm: of a block's input
     bool post_norm = false;  // post_attention_norm, post_ffw_norm: of a block's output, before the residual
@@ -93,9 +118,11 @@ struct LayerSpec {
     std::string_view ffn_norm = "ffn_norm";  // the name of the feed-forward's input norm
 };
 
-// Layers whose pages live and die together: same window, same block tables.
+// Layers whose pages live and die together: same window, same block tables. In a group of states a page is
+// all that a sequence carries, whatever its length.
 struct KvGroupSpec {
     int32_t window = 0;
+    bool states = false;
 };
 
 struct ModelSpec {
@@ -105,7 +132,8 @@ struct ModelSpec {
     int32_t n_embd = 0;
     int32_t n_ctx_train = 0;
     float norm_eps = 1e-5f;
-    bool layer_norm = false;  // LayerNorm instead of RMS norm
+    bool layer_norm = false;                       // LayerNorm instead of RMS norm
+    std::string_view output_norm = "output_norm";  // the name of the norm before the output
     int32_t n_positions = 0;  // rows of position_embd, which is then added to the embedding; 0: none
     float embed_scale = 1;
     float residual_scale = 1;  // of every block's output
@@ -120,14 +148,29 @@ struct ModelSpec {
 // model has no positions beyond some number and the context is longer.
 Result<void> use_context(ModelSpec& spec, int32_t ctx);
 
-// Elements that one token adds to the cache in each layer. With v_dim 0 values are columns of the keys, from
-// `v_first` on.
+// What each layer has in the cache, in two tensors.
 struct KvLayer {
+    // Keys and values: elements that one token adds. With v_dim 0 values are columns of the keys, from
+    // `v_first` on.
     int32_t n_kv_heads, k_dim, v_dim, group;
     int32_t v_first = 0;
+    // A state, in f32: so many rows of k_dim and of v_dim elements, of all tokens together.
+    int32_t k_rows = 0, v_rows = 0;
+
+    bool is_state() const { return k_rows > 0; }
+    // Of a page, in each of the two tensors.
+    int64_t k_page_rows(int32_t page_size) const {
+        return is_state() ? k_rows : int64_t{n_kv_heads} * page_size;
+    }
+    int64_t v_page_rows(int32_t page_size) const {
+        return is_state() ? v_rows : int64_t{n_kv_heads} * page_size;
+    }
 };
 std::vector<KvLayer> kv_layers(const ModelSpec& spec);
+bool has_states(const ModelSpec& spec);
 
+// Bytes of a sequence's state, all layers.
+size_t state_bytes(const ModelSpec& spec);
 // Bytes of keys and values per token, all layers; nothing when a head is no whole number of blocks.
 std::optional<size_t> kv_bytes_per_token(const ModelSpec& spec, Type k_type, Type v_type);
 

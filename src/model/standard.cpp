@@ -47,13 +47,37 @@ std::span<const NamePair> standard_names() {
     return names;
 }
 
+namespace {
+
+// One number for all layers, or in GGUF one for each, where layers without attention have none.
+void kv_head_fields(Fields& f, Hyper& h) {
+    constexpr std::string_view key = "attention.head_count_kv";
+    if (f.is_writing() || !f.states(key, "") || f.is_number(key))
+        return f.optional(key, "num_key_value_heads", h.n_kv_heads);
+    std::vector<uint32_t> heads;
+    f.counts(key, "", heads);
+    const bool any = std::ranges::find(heads, 0u) != heads.end();
+    for (const uint32_t n : heads) {
+        if (n > 0 && h.n_kv_heads > 0 && n != h.n_kv_heads)
+            return f.fail({ErrorCode::unsupported, std::string(key), "differs from layer to layer", ""});
+        if (n > 0) h.n_kv_heads = n;
+        if (any) h.attends.push_back(n > 0);
+    }
+}
+
+}  // namespace
+
 void size_fields(Fields& f, Hyper& h) {
     f.required("block_count", "num_hidden_layers|n_layer", h.n_layers);
     f.required("context_length", "max_position_embeddings|n_positions", h.n_ctx);
     f.required("embedding_length", "hidden_size|n_embd", h.n_embd);
-    f.required("feed_forward_length", "intermediate_size|n_inner", h.n_ff);
+    constexpr std::string_view n_ff = "intermediate_size|n_inner|block_ff_dim";
+    if (h.n_ff > 0)
+        f.optional("feed_forward_length", n_ff, h.n_ff);
+    else
+        f.required("feed_forward_length", n_ff, h.n_ff);
     f.required("attention.head_count", "num_attention_heads|n_head", h.n_heads);
-    f.optional("attention.head_count_kv", "num_key_value_heads", h.n_kv_heads);
+    kv_head_fields(f, h);
     f.optional("attention.key_length", "head_dim", h.head_dim);
     f.optional("attention.value_length", "", h.v_head_dim);
     f.optional("vocab_size", "vocab_size", h.n_vocab);
@@ -61,7 +85,7 @@ void size_fields(Fields& f, Hyper& h) {
         f.required("attention.layer_norm_epsilon", "layer_norm_eps|layer_norm_epsilon|norm_epsilon",
                    h.norm_eps);
     else
-        f.required("attention.layer_norm_rms_epsilon", "rms_norm_eps", h.norm_eps);
+        f.required("attention.layer_norm_rms_epsilon", "rms_norm_eps|norm_eps", h.norm_eps);
 }
 
 namespace {
@@ -238,7 +262,39 @@ Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap
 }
 
 void set_qk_norm(ModelSpec& s, QkNorm qk_norm) {
-    for (LayerSpec& l : s.layers) std::get<AttentionSpec>(l.mixer).qk_norm = qk_norm;
+    for (LayerSpec& l : s.layers)
+        if (auto* a = std::get_if<AttentionSpec>(&l.mixer)) a->qk_norm = qk_norm;
+}
+
+void attending_fields(Fields& f, Hyper& h, uint32_t period) {
+    constexpr std::string_view key = "full_attention_interval";
+    const auto usual = [&] {
+        std::vector<bool> attends;
+        for (uint32_t i = 0; i < std::min(h.n_layers, max_layers); ++i)
+            attends.push_back(period > 0 && (i + 1) % period == 0);
+        return attends;
+    };
+    if (f.is_writing()) {
+        const auto first = std::ranges::find(h.attends, true);
+        period =
+            first == h.attends.end() ? h.n_layers + 1 : static_cast<uint32_t>(first - h.attends.begin()) + 1;
+        if (h.attends != usual())
+            f.fail({ErrorCode::unsupported, "layer_types", "is no regular pattern, which GGUF cannot state",
+                    ""});
+    }
+    f.optional(key, key, period);
+    if (f.is_writing()) return;
+    h.attends = usual();
+    f.flags("", "layer_types", "full_attention", "linear_attention", h.attends);
+}
+
+void set_states(ModelSpec& s, const Hyper& h, std::variant<DeltaNetSpec, ShortConvSpec> mixer) {
+    const auto group = static_cast<int32_t>(s.kv_groups.size());
+    for (size_t i = 0; i < s.layers.size(); ++i) {
+        if (h.attends.empty() || h.attends[i]) continue;
+        if (static_cast<size_t>(group) == s.kv_groups.size()) s.kv_groups.push_back({0, true});
+        std::visit([&](auto& m) { m.kv_group = group, s.layers[i].mixer = m; }, mixer);
+    }
 }
 
 void set_dense_ffn(ModelSpec& s, Activation act, bool gated) {

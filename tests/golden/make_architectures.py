@@ -346,6 +346,66 @@ def gpt_oss():
          "changes": {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}}}
 
 
+def linear(**changes):
+    """Two of three layers linear, value heads that share key heads, heads of odd sizes."""
+    return base(**{**dict(num_hidden_layers=4, full_attention_interval=3, linear_num_key_heads=2,
+                          linear_num_value_heads=6, linear_key_head_dim=12, linear_value_head_dim=10,
+                          linear_conv_kernel_dim=4, attention_bias=False,
+                          rope_parameters=rope(10000.0, partial_rotary_factor=0.5, mrope_interleaved=True,
+                                               mrope_section=[2, 2, 2])), **changes})
+
+
+@architecture
+def qwen3_5():
+    config = transformers.Qwen3_5TextConfig(**linear(tie_word_embeddings=True))
+    return config, {"offset_norms": True, "wrap": pictures}
+
+
+@architecture
+def qwen3_5_moe():
+    config = transformers.Qwen3_5MoeTextConfig(**linear(intermediate_size=None, num_hidden_layers=3,
+                                                        linear_num_value_heads=4, moe_intermediate_size=24,
+                                                        shared_expert_intermediate_size=40, num_experts=6,
+                                                        num_experts_per_tok=2))
+    return config, {"offset_norms": True}
+
+
+@architecture
+def lfm2():
+    config = transformers.Lfm2Config(**base(rms_norm_eps=None, norm_eps=1e-5, head_dim=None, conv_bias=True,
+                                            conv_L_cache=3, layer_types=["conv", "full_attention", "conv"],
+                                            intermediate_size=150, block_multiple_of=32, block_ffn_dim_multiplier=1.2,
+                                            rope_parameters=rope(5000.0), tie_word_embeddings=True))
+    return config, {"v4": True}
+
+
+@architecture
+def lfm2_moe():
+    config = transformers.Lfm2MoeConfig(**base(rms_norm_eps=None, norm_eps=1e-5, head_dim=None, conv_L_cache=4,
+                                               layer_types=["conv", "full_attention", "conv", "conv"],
+                                               num_hidden_layers=4, intermediate_size=96, moe_intermediate_size=32,
+                                               num_dense_layers=1, num_experts=6, num_experts_per_tok=2,
+                                               rope_parameters=rope(5000.0), tie_word_embeddings=True))
+    return config, {"weights": expert_bias}
+
+
+def expert_bias(model, generator):
+    for name, b in model.named_buffers():
+        if name.endswith("expert_bias"):
+            b.copy_((torch.randn(b.shape, generator=generator) * 0.1).to(torch.bfloat16).float())
+    return {}
+
+
+def pictures(folder, stated):
+    """The outside of a Qwen checkpoint with a vision tower and a layer that predicts further ahead."""
+    path = folder / "model.safetensors"
+    tensors = {name.replace("model.", "model.language_model.", 1): t for name, t in load_file(path).items()}
+    tensors["model.visual.patch_embed.proj.weight"] = torch.ones(2, 3, dtype=torch.bfloat16)
+    tensors["mtp.fc.weight"] = torch.ones(2, 3, dtype=torch.bfloat16)
+    save_file(tensors, path, metadata={"format": "pt"})
+    return {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": stated}
+
+
 # ---- the rest is the same for all --------------------------------------------------------------------------
 
 def randomize(model, seed, offset_norms):
@@ -354,7 +414,8 @@ def randomize(model, seed, offset_norms):
     for name, p in model.named_parameters():
         normal = torch.randn(p.shape, generator=generator)
         if "norm" in name or ".ln_" in name or name.startswith("ln_") or "layernorm" in name:
-            value = normal * 0.3 + (0.0 if name.endswith("bias") or offset_norms else 1.0)
+            offset = offset_norms and "linear_attn" not in name
+            value = normal * 0.3 + (0.0 if name.endswith("bias") or offset else 1.0)
         elif p.dim() == 1:
             value = normal * 0.3
         elif "embed" in name or ".wte." in name or ".wpe." in name:

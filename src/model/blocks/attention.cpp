@@ -5,9 +5,12 @@
 namespace nibble {
 namespace {
 
+// With the gates, which stand behind the queries of their head.
+int64_t query_cols(const AttentionSpec& a) { return int64_t{a.n_heads} * a.head_dim * (a.gated ? 2 : 1); }
+
 // Queries, keys and values side by side, from one fused matrix or from three.
 Ref project_qkv(Forward& f, const AttentionSpec& a, Ref h) {
-    const int64_t width = f.spec().n_embd, q_cols = int64_t{a.n_heads} * a.head_dim,
+    const int64_t width = f.spec().n_embd, q_cols = query_cols(a),
                   k_cols = int64_t{a.n_kv_heads} * a.head_dim, v_cols = int64_t{a.n_kv_heads} * a.v_head_dim;
     f.label("attn_qkv");
     if (f.has("attn_qkv.weight")) {
@@ -31,12 +34,17 @@ Ref qk_norm(Forward& f, const AttentionSpec& a, Ref x, std::string_view name) {
 
 }  // namespace
 
-Ref attention_block(Forward& f, const AttentionSpec& a, Ref x) {
+Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
     Builder& b = f.builder();
-    const int64_t q_cols = int64_t{a.n_heads} * a.head_dim, k_cols = int64_t{a.n_kv_heads} * a.head_dim,
+    const int64_t q_cols = query_cols(a), k_cols = int64_t{a.n_kv_heads} * a.head_dim,
                   v_cols = int64_t{a.n_kv_heads} * a.v_head_dim;
     const Ref qkv = project_qkv(f, a, f.block_input(x, "attn_norm"));
-    Ref q = qk_norm(f, a, b.columns(qkv, 0, q_cols), "attn_q_norm.weight");
+    Ref q = b.columns(qkv, 0, q_cols), gate;
+    if (a.gated) {
+        gate = splice_heads(b, q, {a.n_heads, a.head_dim, a.head_dim});
+        q = splice_heads(b, q, {a.n_heads, 0, a.head_dim});
+    }
+    q = qk_norm(f, a, q, "attn_q_norm.weight");
     const Ref k = qk_norm(f, a, b.columns(qkv, q_cols, k_cols), "attn_k_norm.weight");
     const Ref v = b.columns(qkv, q_cols + k_cols, v_cols);
 
@@ -53,13 +61,14 @@ Ref attention_block(Forward& f, const AttentionSpec& a, Ref x) {
     if (f.kv().rotate_keys) store.hadamard = a.head_dim & -a.head_dim;  // the largest power of two
     q = rope_store(b, {q, k, v}, f.rope(a.rope), f.slots(a.kv_group), k_cache, v_cache, store);
 
-    const AttentionBatch batch = f.attention_batch(a.kv_group);
+    const AttentionBatch batch = f.batch(a.kv_group);
     if (a.query_scale.beta != 0) q = scale_by_position(b, q, batch.positions, a.query_scale);
 
     f.label("attention");
     const AttentionParams p{a.n_heads,        a.n_kv_heads, a.head_dim, a.v_head_dim,
                             f.kv().page_size, a.window,     a.scale,    a.softcap};
     Ref y = attention(b, q, k_cache, v_cache, batch, p, f.optional_vector("attn_sinks.weight", a.n_heads));
+    if (a.gated) y = glu(b, gate, y, {Activation::sigmoid});
     y = f.keep_output_rows(y);
     x = f.keep_output_rows(x);
 

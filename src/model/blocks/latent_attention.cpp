@@ -38,7 +38,7 @@ Projections project(Forward& f, const LatentAttentionSpec& a, Ref h) {
 
 }  // namespace
 
-Ref latent_attention_block(Forward& f, const LatentAttentionSpec& a, Ref x) {
+Ref mixer_block(Forward& f, const LatentAttentionSpec& a, Ref x) {
     Builder& b = f.builder();
     const auto [q, kv] = project(f, a, f.block_input(x, "attn_norm"));
     const Ref latent = latent_norm(f, a, b.columns(kv, 0, a.latent_dim), "attn_kv_a_norm.weight");
@@ -62,7 +62,7 @@ Ref latent_attention_block(Forward& f, const LatentAttentionSpec& a, Ref x) {
     f.label("attention");
     const Ref values = b.columns(cache, a.rope_dim, a.latent_dim);
     const AttentionParams p{a.n_heads, 1, a.cached_dim(), a.latent_dim, f.kv().page_size, 0, a.scale, 0};
-    Ref y = attention(b, rotated, cache, values, f.attention_batch(a.kv_group), p);
+    Ref y = attention(b, rotated, cache, values, f.batch(a.kv_group), p);
     y = f.keep_output_rows(y);
     x = f.keep_output_rows(x);
 

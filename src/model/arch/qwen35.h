@@ -1,0 +1,75 @@
+// What Qwen 3.5 with and without experts share: three layers of linear attention (gated delta rule) to one of
+// gated softmax attention, norms stored less one.
+// Included by qwen35.cpp and qwen35moe.cpp.
+#pragma once
+
+#include "src/model/architecture.h"
+
+namespace nibble {
+
+inline constexpr NamePair qwen35_names[] = {
+    {"model.norm", "output_norm", Storage::offset_one},
+    {"model.layers.{}.input_layernorm", "blk.{}.attn_norm", Storage::offset_one},
+    {"model.layers.{}.post_attention_layernorm", "blk.{}.post_attention_norm", Storage::offset_one},
+    {"model.layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm", Storage::offset_one},
+    {"model.layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm", Storage::offset_one},
+    {"model.layers.{}.linear_attn.in_proj_qkv", "blk.{}.attn_qkv", Storage::qkv_rows},
+    {"model.layers.{}.linear_attn.in_proj_z", "blk.{}.attn_gate", Storage::value_rows},
+    {"model.layers.{}.linear_attn.in_proj_b", "blk.{}.ssm_beta", Storage::value_rows},
+    {"model.layers.{}.linear_attn.in_proj_a", "blk.{}.ssm_alpha", Storage::value_rows},
+    {"model.layers.{}.linear_attn.conv1d", "blk.{}.ssm_conv1d", Storage::value_taps},
+    {"model.layers.{}.linear_attn.A_log", "blk.{}.ssm_a", Storage::value_decay},
+    {"model.layers.{}.linear_attn.dt_bias", "blk.{}.ssm_dt.bias", Storage::value_rows},
+    {"model.layers.{}.linear_attn.norm", "blk.{}.ssm_norm"},
+    {"model.layers.{}.linear_attn.out_proj", "blk.{}.ssm_out", Storage::value_columns},
+    // Experts
+    {"model.layers.{}.mlp.shared_expert_gate", "blk.{}.ffn_gate_inp_shexp"},
+    {"model.layers.{}.mlp.shared_expert.gate_proj", "blk.{}.ffn_gate_shexp"},
+    {"model.layers.{}.mlp.shared_expert.up_proj", "blk.{}.ffn_up_shexp"},
+    {"model.layers.{}.mlp.shared_expert.down_proj", "blk.{}.ffn_down_shexp"},
+    // Not implemented: images, and a layer that predicts tokens further ahead
+    {"visual.*", ""},
+    {"model.visual.*", ""},
+    {"mtp.*", ""},
+};
+
+// GGUF names the sizes of linear attention after those of a state space model, and counts the layers that
+// predict tokens further ahead.
+inline void qwen35_fields(Fields& f, Hyper& h) {
+    if (f.from_hf()) h.rope_share = 0.25f;
+    standard_fields(f, h);
+    f.required("ssm.conv_kernel", "linear_conv_kernel_dim", h.n_taps);
+    f.required("ssm.group_count", "linear_num_key_heads", h.delta_k_heads);
+    f.required("ssm.time_step_rank", "linear_num_value_heads", h.delta_v_heads);
+    f.required("ssm.state_size", "linear_key_head_dim", h.delta_k_dim);
+    uint32_t inner = h.delta_v_heads * h.delta_v_dim;
+    f.required("ssm.inner_size", "", inner);
+    f.required("", "linear_value_head_dim", h.delta_v_dim);
+    if (!f.from_hf() && !f.is_writing() && h.delta_v_heads > 0) h.delta_v_dim = inner / h.delta_v_heads;
+    f.counts("rope.dimension_sections", "rope_parameters.mrope_section|rope_scaling.mrope_section",
+             h.rope_sections);
+    f.expect("hidden_act", {"silu"});
+    f.expect("attn_output_gate", {"true"});
+    f.expect("quantization_config", {});
+    if (!f.from_hf() && !f.is_writing()) {
+        f.optional("nextn_predict_layers", "", h.n_next_layers);
+        if (h.n_next_layers < h.n_layers) h.n_layers -= h.n_next_layers;
+    }
+    attending_fields(f, h, 4);
+}
+
+inline Result<ModelSpec> qwen35_spec(const Hyper& h, const TensorMap& tensors) {
+    ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::half, tensors));
+    set_qk_norm(s, QkNorm::head);
+    for (LayerSpec& l : s.layers) {
+        std::get<AttentionSpec>(l.mixer).gated = true;
+        l.ffn_norm = "post_attention_norm";
+    }
+    const auto number = [](uint32_t n) { return static_cast<int32_t>(n); };
+    set_states(s, h,
+               DeltaNetSpec{number(h.delta_k_heads), number(h.delta_v_heads), number(h.delta_k_dim),
+                            number(h.delta_v_dim), number(h.n_taps), true, 0});
+    return s;
+}
+
+}  // namespace nibble
