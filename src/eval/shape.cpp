@@ -5,6 +5,29 @@
 #include "ggml/base/cat.h"
 
 namespace nibble {
+namespace {
+
+// With linear attention in three layers of four, as Qwen 3.5 has it.
+constexpr ModelShape linear(ModelShape s, int32_t value_heads) {
+    s.attends = "...a";
+    s.n_taps = 4;
+    s.delta_k_heads = 16;
+    s.delta_v_heads = value_heads;
+    s.delta_dim = 128;
+    s.rope_share = 0.25f;
+    s.ffn_norm = "post_attention_norm";
+    return s;
+}
+
+// With short convolutions, as LFM2 has them.
+constexpr ModelShape convolving(ModelShape s, std::string_view attends) {
+    s.attends = attends;
+    s.n_taps = 3;
+    s.output_norm = "token_embd_norm";
+    return s;
+}
+
+}  // namespace
 
 std::span<const ModelShape> all_shapes() {
     // name, arch, layers, embd, ff, heads, kv heads, head_dim, vocab, ctx, rope_theta, tied, bias, qk norm,
@@ -24,6 +47,14 @@ std::span<const ModelShape> all_shapes() {
          2, 14336},
         {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1000000, false, false, true,
          128, 8, 768},
+        linear({"qwen3.5-0.8b", "qwen35", 24, 1024, 3584, 8, 2, 256, 248320, 262144, 1e7f, true, false, true},
+               16),
+        linear({"qwen3.5-2b", "qwen35", 24, 2048, 6144, 8, 2, 256, 248320, 262144, 1e7f, true, false, true},
+               16),
+        linear({"qwen3.5-4b", "qwen35", 32, 2560, 9216, 16, 4, 256, 248320, 262144, 1e7f, true, false, true},
+               32),
+        convolving({"lfm2-1.2b", "lfm2", 16, 2048, 8192, 32, 8, 64, 65536, 128000, 1e6f, true, false, true},
+                   "..a..a..a.a.a.a."),
     };
     return shapes;
 }

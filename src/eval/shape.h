@@ -21,6 +21,18 @@ struct ModelShape {
     bool qkv_bias = false;                                       // queries, keys and values have biases
     bool qk_norm = false;                                        // queries and keys are normalized per head
     int32_t n_experts = 0, n_experts_used = 0, n_ff_expert = 0;  // 0: dense
+    // Layers that carry a state. Of each layer, over and over: 'a' if it attends, '.' if not; empty: all
+    // attend.
+    std::string_view attends = {};
+    int32_t n_taps = 0;  // of their convolution
+    int32_t delta_k_heads = 0, delta_v_heads = 0,
+            delta_dim = 0;  // of linear attention; 0: a convolution alone
+    float rope_share = 1;   // of a head that rotates
+    std::string_view ffn_norm = "ffn_norm", output_norm = "output_norm";
+
+    bool attends_in(int32_t layer) const {
+        return attends.empty() || attends[static_cast<size_t>(layer) % attends.size()] == 'a';
+    }
 };
 
 std::span<const ModelShape> all_shapes();

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <random>
 
@@ -37,12 +38,20 @@ Hyper hyper_of(const ModelShape& s) {
     h.n_ff = u(s.n_ff);
     h.n_heads = u(s.n_heads);
     h.n_kv_heads = u(s.n_kv_heads);
-    h.head_dim = h.v_head_dim = h.rope_dim = u(s.head_dim);
+    h.head_dim = h.v_head_dim = u(s.head_dim);
+    h.rope_dim = static_cast<uint32_t>(static_cast<float>(s.head_dim) * s.rope_share);
     h.n_vocab = u(s.n_vocab);
     h.rope_theta = s.rope_theta;
     h.n_experts = u(s.n_experts);
     h.n_experts_used = u(s.n_experts_used);
     h.n_ff_expert = u(s.n_ff_expert);
+    for (int32_t i = 0; i < s.n_layers && !s.attends.empty(); ++i) h.attends.push_back(s.attends_in(i));
+    h.n_taps = u(s.n_taps);
+    h.delta_k_heads = u(s.delta_k_heads);
+    h.delta_v_heads = u(s.delta_v_heads);
+    h.delta_k_dim = h.delta_v_dim = u(s.delta_dim);
+    // Of text, where all are positions, it does not matter which is which.
+    if (s.delta_v_heads > 0) h.rope_sections = {h.rope_dim / 2, 0, 0, 0};
     return h;
 }
 
@@ -62,21 +71,50 @@ TensorInfo experts(std::string name, int64_t cols, int64_t rows, int64_t n) {
     return t;
 }
 
-std::vector<TensorInfo> tensors_of(const ModelShape& s) {
+using AddTensor = std::function<void(std::string_view name, int64_t cols, int64_t rows)>;
+
+// Of linear attention, or of a convolution between two gates.
+void add_state_tensors(const ModelShape& s, const AddTensor& add) {
+    if (s.delta_v_heads == 0) {
+        add("shortconv.in_proj.weight", s.n_embd, 3 * int64_t{s.n_embd});
+        add("shortconv.conv.weight", s.n_taps, s.n_embd);
+        add("shortconv.out_proj.weight", s.n_embd, s.n_embd);
+        return;
+    }
+    const int64_t values = int64_t{s.delta_v_heads} * s.delta_dim,
+                  qkv = 2 * int64_t{s.delta_k_heads} * s.delta_dim + values;
+    add("attn_qkv.weight", s.n_embd, qkv);
+    add("attn_gate.weight", s.n_embd, values);
+    add("ssm_beta.weight", s.n_embd, s.delta_v_heads);
+    add("ssm_alpha.weight", s.n_embd, s.delta_v_heads);
+    add("ssm_conv1d.weight", s.n_taps, qkv);
+    add("ssm_a", s.delta_v_heads, 0);
+    add("ssm_dt.bias", s.delta_v_heads, 0);
+    add("ssm_norm.weight", s.delta_dim, 0);
+    add("ssm_out.weight", values, s.n_embd);
+}
+
+void add_attention_tensors(const ModelShape& s, const AddTensor& add) {
     const int64_t q = int64_t{s.n_heads} * s.head_dim, kv = int64_t{s.n_kv_heads} * s.head_dim;
+    add("attn_q.weight", s.n_embd, s.delta_v_heads > 0 ? 2 * q : q);  // with a gate
+    add("attn_k.weight", s.n_embd, kv);
+    add("attn_v.weight", s.n_embd, kv);
+    add("attn_output.weight", q, s.n_embd);
+    if (s.qkv_bias) add("attn_q.bias", q, 0), add("attn_k.bias", kv, 0), add("attn_v.bias", kv, 0);
+    if (s.qk_norm) add("attn_q_norm.weight", s.head_dim, 0), add("attn_k_norm.weight", s.head_dim, 0);
+}
+
+std::vector<TensorInfo> tensors_of(const ModelShape& s) {
     std::vector<TensorInfo> list{tensor("token_embd.weight", s.n_embd, s.n_vocab),
-                                 tensor("output_norm.weight", s.n_embd)};
+                                 tensor(cat(s.output_norm, ".weight"), s.n_embd)};
     if (!s.tied) list.push_back(tensor("output.weight", s.n_embd, s.n_vocab));
     for (int32_t i = 0; i < s.n_layers; ++i) {
         const auto add = [&](std::string_view name, int64_t cols, int64_t rows = 0) {
             list.push_back(tensor(cat("blk.", i, ".", name), cols, rows));
         };
         add("attn_norm.weight", s.n_embd);
-        add("ffn_norm.weight", s.n_embd);
-        add("attn_q.weight", s.n_embd, q);
-        add("attn_k.weight", s.n_embd, kv);
-        add("attn_v.weight", s.n_embd, kv);
-        add("attn_output.weight", q, s.n_embd);
+        add(cat(s.ffn_norm, ".weight"), s.n_embd);
+        s.attends_in(i) ? add_attention_tensors(s, add) : add_state_tensors(s, add);
         if (s.n_experts > 0) {
             const std::string block = cat("blk.", i, ".");
             add("ffn_gate_inp.weight", s.n_embd, s.n_experts);
@@ -88,8 +126,6 @@ std::vector<TensorInfo> tensors_of(const ModelShape& s) {
             add("ffn_up.weight", s.n_embd, s.n_ff);
             add("ffn_down.weight", s.n_ff, s.n_embd);
         }
-        if (s.qkv_bias) add("attn_q.bias", q), add("attn_k.bias", kv), add("attn_v.bias", kv);
-        if (s.qk_norm) add("attn_q_norm.weight", s.head_dim), add("attn_k_norm.weight", s.head_dim);
     }
     return list;
 }
@@ -141,8 +177,10 @@ class Stock {
 };
 
 void fill_vector(const TensorInfo& t, std::span<std::byte> out) {
-    // Norms pass their input through; biases are absent in effect.
-    const float value = t.name.find("norm") != std::string::npos ? 1.0f : 0.0f;
+    // Norms pass their input through, biases are absent in effect, states fade.
+    const float value = t.name.find("norm") != std::string::npos ? 1.0f
+                        : t.name.ends_with(".ssm_a")             ? -1.0f
+                                                                 : 0.0f;
     for (size_t i = 0; i < out.size(); i += sizeof value) std::memcpy(out.data() + i, &value, sizeof value);
 }
 

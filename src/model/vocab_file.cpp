@@ -39,10 +39,12 @@ struct ListKey {
 constexpr ListKey list_keys[] = {{"strip_left", &Vocab::strip_left}, {"strip_right", &Vocab::strip_right}};
 
 // Kinds whose words are looked up whole before any merge, unless the file says otherwise.
-bool kind_ignores_merges(std::string_view pre) { return pre == "llama-bpe" || pre == "tekken"; }
+bool kind_ignores_merges(std::string_view pre) {
+    return pre == "llama-bpe" || pre == "tekken" || pre == "lfm2";
+}
 
 // Kinds whose tokenizers compose text first (NFC).
-bool kind_composes(std::string_view pre) { return pre == "qwen2"; }
+bool kind_composes(std::string_view pre) { return pre == "qwen2" || pre == "qwen35"; }
 
 std::vector<std::string> strings(std::span<const std::string_view> views) {
     return {views.begin(), views.end()};

@@ -2,13 +2,14 @@
 # Writes tests/data/families/<name>.json: a small tokenizer.json in the form of a family of models, strings and
 # their ids. Made with python 3.11 and tokenizers 0.23.3, the package behind Hugging Face's fast tokenizers.
 #
-#   python make_families.py
+#   python make_families.py [name ...]      (all of them without names)
 #
 # Normalizer, pre-tokenizer, model flags and decoder are the family's; the vocabulary is trained here on
 # alice.txt and the strings themselves, so that it is small and merges across what the regexes must cut.
 import json
 import pathlib
 import random
+import sys
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Regex
@@ -20,6 +21,7 @@ GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
           r"\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+QWEN35 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 TAIL = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 TEKKEN = rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*|\p{{N}}|{TAIL}"
@@ -109,6 +111,7 @@ def families():
     fallback = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
     yield "gpt2", *byte_level([level(use_regex=True)])
     yield "qwen2", *byte_level([split(QWEN2), level()], nfc=True)
+    yield "qwen35", *byte_level([split(QWEN35), level()], nfc=True)
     yield "llama3", *byte_level([split(LLAMA3), level()], ignore_merges=True)
     yield "tekken", *byte_level([split(TEKKEN), level()], ignore_merges=True)
     yield "o200k", *byte_level([split(O200K, "removed", True), level()])
@@ -146,4 +149,5 @@ if __name__ == "__main__":
     lines = (ROOT / "alice.txt").read_text().splitlines(keepends=True)[:400]
     lines += 3 * [s for s in STRINGS if "<|" not in s and "think>" not in s]
     for family in families():
-        make(*family, lines)
+        if not sys.argv[1:] or family[0] in sys.argv[1:]:
+            make(*family, lines)

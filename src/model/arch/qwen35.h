@@ -46,8 +46,10 @@ inline void qwen35_fields(Fields& f, Hyper& h) {
     f.required("ssm.inner_size", "", inner);
     f.required("", "linear_value_head_dim", h.delta_v_dim);
     if (!f.from_hf() && !f.is_writing() && h.delta_v_heads > 0) h.delta_v_dim = inner / h.delta_v_heads;
-    f.counts("rope.dimension_sections", "rope_parameters.mrope_section|rope_scaling.mrope_section",
-             h.rope_sections);
+    if (f.is_writing() && !h.rope_sections.empty()) h.rope_sections.resize(4);
+    if (!f.is_writing() || !h.rope_sections.empty())
+        f.counts("rope.dimension_sections", "rope_parameters.mrope_section|rope_scaling.mrope_section",
+                 h.rope_sections);
     f.expect("hidden_act", {"silu"});
     f.expect("attn_output_gate", {"true"});
     f.expect("quantization_config", {});
