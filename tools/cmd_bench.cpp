@@ -42,9 +42,9 @@ Result<TensorFile> BenchCommand::open() const {
     return TensorFile::open(NIBBLE_TRY(model.path()));
 }
 
-// What one token costs: weights once per step, the cache per token of context.
+// What one token costs: weights once per step, the cache per token of context, a state to read and write.
 struct Cost {
-    double weight_bytes, kv_bytes, multiply_adds;
+    double weight_bytes, kv_bytes, state_bytes, multiply_adds;
 };
 
 nlohmann::json to_json(const BenchResult& r, const Cost& cost) {
@@ -60,7 +60,8 @@ nlohmann::json to_json(const BenchResult& r, const Cost& cost) {
                         {"multiply_adds_per_second", cost.multiply_adds * r.rate()}};
     if (prompt) return j;
     // A step reads all weights once, and each sequence's context as it grows.
-    const double bytes = cost.weight_bytes / c.batch + cost.kv_bytes * (c.depth + 0.5 * c.generate);
+    const double bytes =
+        cost.weight_bytes / c.batch + cost.kv_bytes * (c.depth + 0.5 * c.generate) + 2 * cost.state_bytes;
     j["bytes_per_token"] = bytes;
     j["achieved_gbps"] = bytes * r.rate() / 1e9;
     double shares = 0;
@@ -107,7 +108,8 @@ Result<int> BenchCommand::operator()() const {
     const std::string where = placement_text(runner.memory(), pointers_to);
     const MatmulCost matmuls = matmul_cost(runner.program());
     const Cost cost{static_cast<double>(matmuls.bytes),
-                    static_cast<double>(runner.memory().kv_bytes_per_token), matmuls.multiply_adds};
+                    static_cast<double>(runner.memory().kv_bytes_per_token),
+                    static_cast<double>(runner.memory().state_bytes), matmuls.multiply_adds};
     const auto bandwidth_now = [&] { return read_bandwidth(runner.memory(), pointers_to); };
     const double bandwidth = bandwidth_now();
     if (!json) {
@@ -136,6 +138,7 @@ Result<int> BenchCommand::operator()() const {
         {"pack_seconds", runner.pack_seconds()},
         {"weight_bytes", cost.weight_bytes},
         {"kv_bytes_per_token", cost.kv_bytes},
+        {"state_bytes", cost.state_bytes},
         {"bandwidth_gbps", bandwidth / 1e9},
         {"results", rows}};
     std::printf("%s\n", json_text(out, 2).c_str());

@@ -66,15 +66,34 @@ void print_sizes(const TensorFile& file) {
                     mib(static_cast<double>(s.bytes)).c_str());
 }
 
+// Of the first layer that has one.
+template <class Mixer>
+const Mixer* first_mixer(const ModelSpec& s) {
+    for (const LayerSpec& l : s.layers)
+        if (const auto* mixer = std::get_if<Mixer>(&l.mixer)) return mixer;
+    return nullptr;
+}
+
 void print_model(const OpenedModel& m) {
     const ModelSpec& s = m.spec;
     std::printf("architecture %s: %zu layers, width %d, vocabulary %d, context %d\n", s.arch.c_str(),
                 s.layers.size(), s.n_embd, s.n_vocab, s.n_ctx_train);
-    if (const auto* a = std::get_if<AttentionSpec>(&s.layers[0].mixer))
+    if (const auto* a = first_mixer<AttentionSpec>(s))
         std::printf("attention %d heads, %d kv heads of %d\n", a->n_heads, a->n_kv_heads, a->head_dim);
-    if (const auto* a = std::get_if<LatentAttentionSpec>(&s.layers[0].mixer))
+    if (const auto* a = first_mixer<LatentAttentionSpec>(s))
         std::printf("attention %d heads of %d, keys and values as a latent of %d and %d that rotate\n",
                     a->n_heads, a->head_dim(), a->latent_dim, a->rope_dim);
+    const auto layers = kv_layers(s);
+    const auto carrying = std::ranges::count_if(layers, [](const KvLayer& l) { return l.is_state(); });
+    if (const auto* d = first_mixer<DeltaNetSpec>(s))
+        std::printf("linear attention in %td of %zu layers: %d key heads of %d, %d value heads of %d\n",
+                    carrying, s.layers.size(), d->n_k_heads, d->k_dim, d->n_v_heads, d->v_dim);
+    if (const auto* c = first_mixer<ShortConvSpec>(s))
+        std::printf("short convolution over %d tokens in %td of %zu layers\n", c->n_taps, carrying,
+                    s.layers.size());
+    if (carrying > 0)
+        std::printf("state %s per text, whatever its length\n",
+                    mib(static_cast<double>(state_bytes(s))).c_str());
     for (const Type t : {Type::f16, Type::q8_0})
         if (const auto bytes = kv_bytes_per_token(s, t, t))
             std::printf("kv cache %zu bytes per token as %s (%s for %d tokens)\n", *bytes,

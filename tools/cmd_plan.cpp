@@ -58,6 +58,7 @@ Result<int> PlanCommand::operator()() const {
                         {"packed_bytes", f.packed},
                         {"kv_bytes", f.cache},
                         {"kv_bytes_per_token", m.kv_bytes_per_token},
+                        {"state_bytes", m.state_bytes},
                         {"activations_bytes", f.arena + f.inputs},
                         {"available_bytes", device.free_bytes},
                         {"bandwidth_gbps", bandwidth / 1e9}};
@@ -81,8 +82,9 @@ Result<int> PlanCommand::operator()() const {
     const auto largest = static_cast<int64_t>(std::max(0.0, left / std::max(per_token, 1.0)));
     j["largest_ctx"] = largest;
     const double weights = static_cast<double>(m.matmul_bytes),
-                 kv = static_cast<double>(m.kv_bytes_per_token);
-    const auto rate = [&](double depth) { return usual_share * bandwidth / (weights + kv * depth); };
+                 kv = static_cast<double>(m.kv_bytes_per_token),
+                 states = 2 * static_cast<double>(m.state_bytes);
+    const auto rate = [&](double depth) { return usual_share * bandwidth / (weights + states + kv * depth); };
     j["tokens_per_second"] = {{"empty", rate(0)}, {"full", rate(m.ctx)}};
     nlohmann::json types = nlohmann::json::object();
     for (const char* type : {"f16", "int8", "int4"}) {
@@ -102,6 +104,9 @@ Result<int> PlanCommand::operator()() const {
     std::printf("kv cache     %9.1f MiB for %d tokens", mib(f.cache), m.ctx);
     for (const auto& [type, bytes] : types.items())
         std::printf("%s %.1f as %s", type == "f16" ? ":" : ",", mib(bytes.get<size_t>()), type.c_str());
+    if (m.n_states > 0)
+        std::printf("\nof it states %9.1f MiB: %d of %.1f MiB, one for a text and the others for prefixes",
+                    mib(m.state_bytes * static_cast<size_t>(m.n_states)), m.n_states, mib(m.state_bytes));
     std::printf("\nactivations  %9.1f MiB\n", mib(f.arena + f.inputs));
     std::printf("needs        %9.1f MiB of %.1f MiB available: %s, up to %lld tokens of context\n", mib(need),
                 mib(device.free_bytes), need <= device.free_bytes ? "fits" : "does not fit",

@@ -67,7 +67,8 @@ TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
     if (!gpu) return;
     Backend* const both[] = {cpu->get(), gpu.get()};
     for (const std::string model :
-         {"models/fairytale-int8.gguf", "models/fairytale", "tests/golden/models/deepseek_v3"}) {
+         {"models/fairytale-int8.gguf", "models/fairytale", "tests/golden/models/deepseek_v3",
+          "tests/golden/models/qwen3_5", "tests/golden/models/lfm2"}) {
         INFO(model);
         const Logits expected = logits(model, std::span(both, 1), 0);
         for (const int32_t layers : {-1, 2}) {
@@ -109,7 +110,8 @@ TEST_CASE("instructions that share or overlap launches give the bits of those by
     REQUIRE(apart);
     for (const std::string model :
          {"models/fairytale-int8.gguf", "models/fairytale", "tests/golden/models/qwen2",
-          "tests/golden/models/cohere2", "tests/golden/models/qwen3_moe", "tests/golden/models/olmo2"}) {
+          "tests/golden/models/cohere2", "tests/golden/models/qwen3_moe", "tests/golden/models/olmo2",
+          "tests/golden/models/qwen3_5_moe"}) {
         INFO(model);
         Backend* const first[] = {cpu->get(), joined.get()};
         Backend* const second[] = {cpu->get(), apart->get()};
