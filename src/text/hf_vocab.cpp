@@ -215,8 +215,9 @@ class Reader {
 
     // The GGUF name of these passes, so that a converted file can name them.
     std::string known_kind() const {
-        for (const std::string_view kind : {"gpt-2", "llama-bpe", "qwen2", "qwen35", "smollm", "tekken", "gpt-4o",
-                                            "deepseek-coder", "deepseek-llm", "deepseek-v3", "seed-coder"})
+        for (const std::string_view kind :
+             {"gpt-2", "llama-bpe", "qwen2", "qwen35", "smollm", "tekken", "gpt-4o", "deepseek-coder",
+              "deepseek-llm", "deepseek-v3", "seed-coder"})
             if (const auto r = split_regexes(kind); r && *r == v_.split_regexes) return std::string(kind);
         return {};
     }
