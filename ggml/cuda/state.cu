@@ -166,7 +166,7 @@ __global__ void delta_rule_kernel(DeltaArgs a) {
         const float q_scale = scale / sqrtf(warp_sum(qq) + state_norm_eps),
                     k_scale = 1 / sqrtf(warp_sum(kk) + state_norm_eps);
         const float u = row.alpha + shift;
-        const float g = expf(decay * (u > 20 ? u : log1pf(expf(u)))), beta = 1 / (1 + expf(-row.beta));
+        const float g = expf(decay * (u > 20 ? u : logf(1 + expf(u)))), beta = 1 / (1 + expf(-row.beta));
         float had[delta_columns] = {}, sum[delta_columns] = {};
 #pragma unroll
         for (int i = 0; i < parts; ++i) {
