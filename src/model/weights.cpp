@@ -135,7 +135,9 @@ std::optional<std::string> WeightStore::unused(std::span<const std::string_view>
 }
 
 int32_t layer_of(std::string_view name, int32_t n_layers) {
-    if (!name.starts_with("blk.")) return name.starts_with("output") ? n_layers : -1;
+    // LFM2 calls the norm before the output token_embd_norm.
+    const bool output = name.starts_with("output") || name.starts_with("token_embd_norm");
+    if (!name.starts_with("blk.")) return output ? n_layers : -1;
     int32_t layer = -1;
     std::from_chars(name.data() + 4, name.data() + name.size(), layer);
     return layer;
