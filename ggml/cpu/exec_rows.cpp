@@ -131,7 +131,7 @@ void store_token(const KernelTable& kernels, const StoreOperands& o, const TypeI
     const RopeStoreParams& p = o.p;
     const float* table = o.table ? o.table.row(t) : nullptr;
     kernels.rope(p, p.n_heads, table, o.q.row(t), o.out.row(t));
-    const int64_t slot = *o.slots.row<int32_t>(t);
+    const int64_t slot = o.slots ? *o.slots.row<int32_t>(t) : -1;
     if (slot < 0) return;
     const int64_t first = slot / p.page_size * p.n_kv_heads * p.page_size + slot % p.page_size;
     alignas(64) float head[largest_head];

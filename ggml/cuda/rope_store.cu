@@ -111,7 +111,7 @@ __global__ void rope_store_kernel(StoreArgs a) {
     const float* const in = query   ? a.q.row(t) + h * dim
                             : value ? a.v.row(t) + kv_head * dim
                                     : a.k.row(t) + kv_head * dim;
-    const int64_t slot = *a.slots.row<int32_t>(t);
+    const int64_t slot = a.slots ? *a.slots.row<int32_t>(t) : -1;
     const int64_t row = (slot / p.page_size * p.n_kv_heads + kv_head) * p.page_size + slot % p.page_size;
     if (!query && (slot < 0 || row >= a.k_cache.rows)) return;
     for (int i = lane(); i < dim; i += 32) head[i] = in[i];

@@ -92,9 +92,10 @@ Ref rope_table(Builder& b, Ref positions, Ref inv_freq, RopeTableParams p = {});
 // ---- rope_store: rotate queries and keys, store keys and values in the cache ---------------------------
 // q f32 [T x n_heads*head_dim], k f32 [T x n_kv_heads*head_dim], v f32 [T x n_kv_heads*v_head_dim], table
 // from rope_table or absent (no rotation), slots i32 [T x 1] (page * page_size + offset; -1: do not store).
-// v and v_cache may both be absent, v_head_dim then 0: where values are columns of the keys.
-// Writes the caches (see attention) and returns the rotated q, f32. The first rot_dim columns of each head
-// are rotated, in adjacent pairs (2i, 2i+1) or in halves (i, i + rot_dim/2). With `hadamard` = 2^n, dividing
+// v and v_cache may both be absent, v_head_dim then 0: where values are columns of the keys. k, slots and the
+// caches may all be absent, n_kv_heads then 0: where another layer's keys and values are attended to. Writes
+// the caches (see attention) and returns the rotated q, f32. The first rot_dim columns of each head are
+// rotated, in adjacent pairs (2i, 2i+1) or in halves (i, i + rot_dim/2). With `hadamard` = 2^n, dividing
 // head_dim, queries and stored keys then pass through an orthonormal Hadamard transform of every 2^n columns:
 // their products stay the same, and a key's outliers are spread before 4-bit rounding (QuaRot,
 // arXiv:2404.00456, section 3).

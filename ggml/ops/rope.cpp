@@ -73,7 +73,7 @@ void store_reference(const OpArgs& a) {
             rotate(q.row(t) + h * p.head_dim, out.row(t) + h * p.head_dim, p.head_dim, p, cs);
             hadamard(out.row(t) + h * p.head_dim, p.head_dim, p.hadamard);
         }
-        const int32_t slot = *slots.row<int32_t>(t);
+        const int32_t slot = slots ? *slots.row<int32_t>(t) : -1;
         if (slot < 0) continue;
         for (int64_t h = 0; h < p.n_kv_heads; ++h) {
             const int64_t row = (slot / p.page_size * p.n_kv_heads + h) * p.page_size + slot % p.page_size;
@@ -99,6 +99,15 @@ Cost store_cost(const OpArgs& a) {
                                a.params->as<RopeStoreParams>().n_kv_heads;
     c.flops = 3.0 * static_cast<double>(a.out[0].rows * (a.in[0].cols + a.in[1].cols));
     return c;
+}
+
+OpCase rotate_case(RopeStoreParams p) {
+    return {cat("rope_store of queries alone, ", p.head_dim, p.hadamard ? " hadamard" : ""), token_shape(5),
+            1e-12, [=](Builder& b, CaseSink& s) {
+                const Ref q = s.random_input(b, RowDim::tokens, p.n_heads * p.head_dim);
+                const Ref table = s.random_input(b, RowDim::tokens, p.rot_dim);
+                rope_store(b, {q, {}, {}}, table, {}, {}, {}, p);
+            }};
 }
 
 OpCase store_case(Type type, RopeStoreParams p, bool rotated) {
@@ -140,6 +149,8 @@ std::vector<OpCase> store_cases() {
             list.push_back(store_case(t, {4, 2, 96, 64, 96, 32, style}, true));
         }
     list.push_back(store_case(Type::f16, {5, 5, 6, 10, 2, 4, RopeStyle::half}, true));
+    list.push_back(rotate_case({5, 0, 48, 0, 24, 4, RopeStyle::half}));
+    list.push_back(rotate_case({2, 0, 64, 0, 64, 4, RopeStyle::half, 64}));
     return list;
 }
 
@@ -162,7 +173,8 @@ Ref rope_store(Builder& b, QkvRefs qkv, Ref table, Ref slots, Ref k_cache, Ref v
                const RopeStoreParams& p) {
     const auto cols = [&](Ref r) { return b.value(r).cols; };
     const bool values = qkv.v || v_cache || p.v_head_dim > 0;
-    const bool shapes = qkv.q && qkv.k && bool(qkv.v) == values &&
+    const bool keys = qkv.k || k_cache || slots || values || p.n_kv_heads > 0;
+    const bool shapes = qkv.q && bool(qkv.k) == keys && bool(qkv.v) == values &&
                         cols(qkv.q) == int64_t{p.n_heads} * p.head_dim &&
                         cols(qkv.k) == int64_t{p.n_kv_heads} * p.head_dim &&
                         cols(qkv.v) == int64_t{p.n_kv_heads} * p.v_head_dim;
@@ -171,12 +183,13 @@ Ref rope_store(Builder& b, QkvRefs qkv, Ref table, Ref slots, Ref k_cache, Ref v
     const bool transform =
         p.hadamard == 0 || (p.hadamard > 0 && std::has_single_bit(static_cast<uint32_t>(p.hadamard)) &&
                             p.head_dim % p.hadamard == 0);
-    const bool caches = k_cache && bool(v_cache) == values && cols(k_cache) == p.head_dim &&
-                        cols(v_cache) == p.v_head_dim &&
-                        (!values || b.value(k_cache).rows == b.value(v_cache).rows) && p.page_size > 0 &&
-                        info(b.value(k_cache).type).encode && info(b.value(v_cache).type).encode;
+    const bool caches =
+        !keys ||
+        (k_cache && bool(v_cache) == values && cols(k_cache) == p.head_dim && cols(v_cache) == p.v_head_dim &&
+         is_i32(b, slots) && (!values || b.value(k_cache).rows == b.value(v_cache).rows) && p.page_size > 0 &&
+         info(b.value(k_cache).type).encode && info(b.value(v_cache).type).encode);
     if (!b.require(
-            shapes && rotation && transform && caches && is_i32(b, slots),
+            shapes && rotation && transform && caches,
             cat("q, k, v of ", cols(qkv.q), ", ", cols(qkv.k), ", ", cols(qkv.v), " columns for ", p.n_heads,
                 " heads, ", p.n_kv_heads, " kv heads of ", p.head_dim, ", rotating ", p.rot_dim)))
         return {};

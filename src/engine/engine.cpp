@@ -60,10 +60,13 @@ Result<void> Engine::State::make_groups() {
 
 namespace {
 
-Error carries_a_state(const std::filesystem::path& model) {
-    return {ErrorCode::unsupported, model.string(),
-            "carries a state from token to token, which a wrong guess would spoil",
-            "leave out --draft-model"};
+// Asked before anything is loaded.
+Result<void> check_can_go_back(const std::filesystem::path& model) {
+    const auto opened = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(model))));
+    if (!has_states(opened->spec)) return {};
+    return Error{ErrorCode::unsupported, model.string(),
+                 "carries a state from token to token, which a wrong guess would spoil",
+                 "leave out --draft-model"};
 }
 
 }  // namespace
@@ -84,7 +87,6 @@ Result<void> Engine::State::load_draft_model(std::span<Backend* const> backends)
         return e;
     }
     draft_model = std::move(*loaded);
-    if (draft_model->state_->carries_states()) return carries_a_state(config.draft_model);
     const MemoryForecast &ours = runner.memory(), &its = draft_model->runner().memory();
     if (ours.gpu_layers > 0 && its.gpu_layers < its.n_layers)  // it would hold the GPU up
         return Error{ErrorCode::out_of_memory, config.draft_model.string(),
@@ -128,12 +130,15 @@ void settle_guesses(EngineConfig& config, size_t n_backends) {
     RunnerConfig& r = config.runner;
     const int64_t all = int64_t{r.max_sequences} * (1 + config.draft_tokens);
     const auto guessed = static_cast<int32_t>(std::min<int64_t>(all, 1 + most_draft_tokens));
-    r.max_outputs = std::max({r.max_outputs, r.max_sequences, guessed});
+    r.guess_outputs = std::max(r.max_sequences, guessed);
 }
 
 Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig config,
                             std::span<Backend* const> backends) {
     settle_guesses(config, backends.size());
+    if (!config.draft_model.empty() && config.draft_tokens > 0)
+        for (const std::filesystem::path& model : {path, config.draft_model})
+            NIBBLE_TRY(check_can_go_back(model));
     TensorFile file = NIBBLE_TRY(TensorFile::open(path));
     Tokenizer tokenizer = NIBBLE_TRY(read_tokenizer(file));
     ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config.runner, backends));
@@ -145,11 +150,7 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
     auto state = std::unique_ptr<State>(
         new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, {}, 1, {}, {}});
     NIBBLE_TRY(state->make_groups());
-    if (state->carries_states()) {
-        if (state->config.draft_tokens > 0 && !state->config.draft_model.empty())
-            return carries_a_state(path);
-        state->config.draft_tokens = 0;
-    }
+    if (state->carries_states()) state->config.draft_tokens = 0;
     if (state->config.draft_tokens > 0 && !state->config.draft_model.empty())
         NIBBLE_TRY(state->load_draft_model(backends));
     return Engine(std::move(state));

@@ -24,7 +24,7 @@ struct Fnv {
 
 void add(Fnv& fnv, const AttentionSpec& a) {
     fnv.numbers(a.n_heads, a.n_kv_heads, a.head_dim, a.v_head_dim, a.window, a.scale, a.softcap, a.qk_norm,
-                a.query_scale.beta, a.query_scale.period, a.rope, a.gated);
+                a.query_scale.beta, a.query_scale.period, a.rope, a.gated, a.v_norm, a.kv_layer);
 }
 void add(Fnv& fnv, const LatentAttentionSpec& a) {
     fnv.numbers(a.n_heads, a.latent_dim, a.nope_dim, a.rope_dim, a.v_head_dim, a.scale, a.norm_eps, a.rope);
@@ -50,7 +50,7 @@ void add(Fnv& fnv, const ModelSpec& spec) {
     for (const LayerSpec& l : spec.layers) {
         std::visit([&](const auto& mixer) { add(fnv, mixer); }, l.mixer);
         std::visit([&](const auto& ffn) { add(fnv, ffn); }, l.ffn);
-        fnv.numbers(l.pre_norm, l.post_norm, l.parallel);
+        fnv.numbers(l.pre_norm, l.post_norm, l.parallel, l.out_scale);
         fnv.add(l.ffn_norm);
     }
 }

@@ -3,6 +3,7 @@
 #include "src/engine/model_runner.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 
@@ -40,6 +41,7 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
     const int64_t most = int64_t{c.ctx} * c.max_sequences;
     c.batch_tokens = std::max(static_cast<int32_t>(std::min<int64_t>(c.batch_tokens, most)), c.max_sequences);
     if (c.max_outputs == 0) c.max_outputs = c.max_sequences;
+    if (!has_states(spec)) c.max_outputs = std::max(c.max_outputs, c.guess_outputs);
     c.max_outputs = std::min(c.max_outputs, c.batch_tokens);
     for (const Type t : {c.k_type, c.v_type})
         if (!info(t).encode || !info(t).decode)
@@ -68,6 +70,30 @@ Placement last_layers(int32_t n_layers, int32_t n) {
     p.first = n == n_layers && n > 0 ? 1 : 0;
     p.last = n > 0 ? 1 : 0;
     return p;
+}
+
+// The fewest layers beside none that a second device can have: those that attend to another's keys and
+// values, with these.
+int32_t fewest_layers(const ModelSpec& spec) {
+    size_t first = spec.layers.size();
+    for (const LayerSpec& l : spec.layers)
+        if (const auto* a = std::get_if<AttentionSpec>(&l.mixer); a && a->kv_layer >= 0)
+            first = std::min(first, static_cast<size_t>(a->kv_layer));
+    return static_cast<int32_t>(spec.layers.size() - first);
+}
+
+// Layers that share keys and values must share a device.
+Result<void> check_shared(const ModelSpec& spec, const Placement& placement) {
+    for (size_t i = 0; i < spec.layers.size() && i < placement.layers.size(); ++i) {
+        const auto* a = std::get_if<AttentionSpec>(&spec.layers[i].mixer);
+        if (!a || a->kv_layer < 0) continue;
+        if (placement.layers[static_cast<size_t>(a->kv_layer)] != placement.layers[i])
+            return usage(
+                "--gpu-layers",
+                cat("layer ", i, " attends to the keys of layer ", a->kv_layer, ", on another device"),
+                cat("give 0 or at least ", fewest_layers(spec)));
+    }
+    return {};
 }
 
 }  // namespace
@@ -111,7 +137,10 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
         !checked_mul<int64_t>(pages, most_rows, cache_rows) || cache_rows > INT32_MAX)
         return usage("context", cat(config.ctx, " tokens are more than the cache can address"),
                      "give a smaller --ctx");
-    if (!checked_mul<int64_t>(n_states, most_state_rows, cache_rows) || cache_rows > INT32_MAX)
+    const int64_t longest =
+        has_states(spec) ? int64_t{1} << std::bit_width(static_cast<uint32_t>(config.ctx)) : 1;
+    if (!checked_mul<int64_t>(n_states, std::max(most_state_rows, longest), cache_rows) ||
+        cache_rows > INT32_MAX)
         return usage("batch", cat(config.max_sequences, " sequences are more than the cache can address"),
                      "let fewer run at a time");
     r.n_pages_ = static_cast<int32_t>(pages);
@@ -150,6 +179,7 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
 }
 
 Result<Program> ModelRunner::record_dry(const Placement& placement, std::span<Backend* const> backends) {
+    NIBBLE_TRY(check_shared(spec(), placement));
     config_.placement = placement;
     const bool draws = placement.first == placement.last &&
                        !backends[static_cast<size_t>(placement.last)]->device().host_memory;
@@ -166,11 +196,16 @@ Result<Program> ModelRunner::place_layers(std::span<Backend* const> backends) {
     // The most layers that fit, by halving: every trial is exact and allocates nothing.
     const DeviceInfo gpu = backends[1]->device();
     int32_t most = 0, too_many = n_layers + 1;
+    const int32_t fewest = fewest_layers(spec());
     for (int32_t n = n_layers; most + 1 < too_many; n = (most + too_many) / 2) {
+        if (n < fewest) {
+            most = n;  // not to be had by themselves: none are
+            continue;
+        }
         const Program dry = NIBBLE_TRY(record_dry(last_layers(n_layers, n), backends));
         (fits(dry, gpu, n) ? most : too_many) = n;
     }
-    return record_dry(last_layers(n_layers, most), backends);
+    return record_dry(last_layers(n_layers, most < fewest ? 0 : most), backends);
 }
 
 Result<Program> ModelRunner::widen_steps(Program dry, std::span<Backend* const> backends) {
@@ -210,8 +245,11 @@ Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const
                              " tokens need ", need >> 20, " MiB, ", device.free_bytes >> 20, " MiB are free"),
                          "use --no-pack, a smaller --ctx or a smaller model"};
         // Nearly everything grows with the context; a tenth is left for what the forecast does not see.
-        const double share = 0.9 * static_cast<double>(device.free_bytes) / static_cast<double>(need);
-        const auto fits = static_cast<int64_t>(share * config_.ctx) / config_.page_size * config_.page_size;
+        const auto states = static_cast<double>(forecast_.state_bytes) * forecast_.n_states;
+        const double share = 0.9 * (static_cast<double>(device.free_bytes) - states) /
+                             std::max(1.0, static_cast<double>(need) - states);
+        const auto fits =
+            static_cast<int64_t>(std::max(0.0, share) * config_.ctx) / config_.page_size * config_.page_size;
         return Error{ErrorCode::out_of_memory, device.name,
                      cat("a context of ", config_.ctx, " tokens needs ", need >> 20, " MiB, ",
                          device.free_bytes >> 20, " MiB are free"),

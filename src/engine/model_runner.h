@@ -19,6 +19,8 @@ struct RunnerConfig {
     // memory.
     int32_t batch_tokens = 0;
     int32_t max_outputs = 0;  // rows whose logits are wanted at once; 0: max_sequences
+    // The same with guesses, for models that can take back wrong ones: those without states.
+    int32_t guess_outputs = 0;
     int32_t page_size = 32;
     Type k_type = Type::f16;
     Type v_type = Type::f16;
@@ -27,7 +29,7 @@ struct RunnerConfig {
 };
 inline constexpr int32_t default_ctx = 8192;
 // States beyond those of running sequences: of prefixes that may be asked for again.
-inline constexpr int32_t kept_states = 4;
+inline constexpr int32_t kept_states = 5;
 
 // Rows of any number of sequences, prefill chunks and decode steps mixed. Plain data, made by a scheduler.
 struct Batch {

@@ -48,7 +48,9 @@ void Engine::State::adopt_prefix(Sequence& s) {
 
 // Makes the pages of a finished sequence findable for later requests.
 void Engine::State::remember(Sequence& s) {
-    remember(std::span(s.tokens).first(static_cast<size_t>(s.n_computed)), s.tables, true);
+    const auto stored = std::span(s.tokens).first(static_cast<size_t>(s.n_computed));
+    remember(stored, s.tables, true);
+    remember_states(stored, s.tables);
 }
 
 // The index knows full pages. The last one is filled up with tokens that no prompt has, so that it is found
@@ -58,8 +60,12 @@ void Engine::State::remember(std::span<const Token> stored, std::span<const Bloc
     std::vector<Token> filled(stored.begin(), stored.end());
     const auto page_size = static_cast<size_t>(runner.config().page_size);
     if (last_page) filled.resize(ceil_div(filled.size(), page_size) * page_size, Token{-1});
-    for (size_t g = 0; g < groups.size(); ++g) {
+    for (size_t g = 0; g < groups.size(); ++g)
         if (groups[g].index) groups[g].index->insert(filled, tables[g].pages());
+}
+
+void Engine::State::remember_states(std::span<const Token> stored, std::span<const BlockTable> tables) {
+    for (size_t g = 0; g < groups.size(); ++g) {
         // A step that was started may have taken it further.
         if (groups[g].known_states && tables[g].length() == static_cast<int32_t>(stored.size()) &&
             !stored.empty())
@@ -110,6 +116,7 @@ Result<void> Engine::import_prefix(const CachedPrefix& p) {
                                            std::span(p.pages[g]).subspan(i * size, size)));
     }
     e.remember(p.tokens, tables, true);
+    e.remember_states(p.tokens, tables);
     return {};
 }
 

@@ -10,7 +10,9 @@ namespace nibble {
 
 // A sequence as the scheduler sees it, in order of arrival.
 struct Work {
-    int32_t pending = 0;  // tokens known but not yet computed; while decoding 1 and what is guessed
+    // Tokens known but not yet computed; while decoding 1 and what is guessed, or all of a text whose state
+    // is computed again.
+    int32_t pending = 0;
     bool decoding = false;
 };
 

@@ -50,6 +50,7 @@ struct Sequence {
     std::shared_ptr<Choice> choice{};  // null: an answer of its own, reported token by token
     Alternative answer{};              // so far, of a choice
     std::vector<std::unique_ptr<Drafter>> drafters{};  // the first that has a guess is believed
+    int32_t kept_state = 0;  // behind so many tokens of the prompt, until one further on is; 0: none
 
     int32_t pending() const { return static_cast<int32_t>(tokens.size()) - n_computed; }
     bool decoding() const { return n_generated > 0; }

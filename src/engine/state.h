@@ -30,6 +30,7 @@ struct Engine::State {
     size_t pages_for(const KvGroup& group, size_t n_tokens) const;
     bool carries_states() const { return has_states(runner.spec()); }
     int32_t rows_until_kept(const Sequence& s) const;
+    void keep_state(Sequence& s, int32_t end);
 
     // A step that was started. Of each sequence in it, in the order of the rows:
     struct Part {
@@ -74,6 +75,8 @@ struct Engine::State {
     bool ends_with_next(const Sequence& s) const;  // whatever token that is
     void remember(Sequence& s);
     void remember(std::span<const Token> stored, std::span<const BlockTable> tables, bool last_page);
+    void remember_states(std::span<const Token> stored, std::span<const BlockTable> tables);
+    int32_t stop_before_end(const Sequence& s) const;
     Result<void> reserve(Batch& batch, Sequence& s, int32_t count);
     size_t n_running() const;
     void report_cancelled(StepReport& report);

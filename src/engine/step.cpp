@@ -1,6 +1,7 @@
 // One step: which rows run, and what becomes of their results. Where the device draws tokens by itself, the
 // next step is started before the last one's tokens are waited for, so that the device never waits for us.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "src/engine/nan_check.h"
@@ -64,7 +65,7 @@ Result<void> Engine::State::reserve(Batch& batch, Sequence& s, int32_t count) {
             continue;
         }
         const int32_t over = s.n_computed % runner.config().page_size;
-        if (s.decoding() || over == 0) return copy.error();
+        if ((s.decoding() && !carries_states()) || over == 0) return copy.error();
         NIBBLE_TRY(go_back(s, s.n_computed - over));
         return reserve(batch, s, count);
     }
@@ -155,12 +156,29 @@ Batch Engine::State::empty_batch() const {
 
 // A state serves only texts that begin with all of its tokens, and the next prompt of a chat often differs
 // from this one in its last few, where the answer begins. So a prompt stops once shortly before its end,
-// where the state is kept.
-int32_t Engine::State::rows_until_kept(const Sequence& s) const {
+// where the state is kept; 0: it is too short for that.
+int32_t Engine::State::stop_before_end(const Sequence& s) const {
     constexpr int32_t differing = 16;
-    const int32_t page = runner.config().page_size, n = static_cast<int32_t>(s.tokens.size());
-    const int32_t stop = (n - differing) / page * page;
+    const int32_t page = runner.config().page_size;
+    return std::max(0, static_cast<int32_t>(s.request->prompt.size()) - differing) / page * page;
+}
+
+int32_t Engine::State::rows_until_kept(const Sequence& s) const {
+    const int32_t stop = stop_before_end(s);
     return !s.decoding() && s.n_computed < stop ? stop - s.n_computed : s.pending();
+}
+
+// Of a prompt that takes several steps the state behind the last whole one is kept, and that where it stops:
+// a long one leaves other texts their states. The end counts where there is no stop.
+void Engine::State::keep_state(Sequence& s, int32_t end) {
+    const auto beginning = [&](int32_t n) { return std::span(s.tokens).first(static_cast<size_t>(n)); };
+    const int32_t stop = stop_before_end(s);
+    if (stop > 0 && end > stop) return;
+    if (s.kept_state > 0 && end < stop)
+        for (KvGroup& group : groups)
+            if (group.known_states) group.known_states->forget(beginning(s.kept_state));
+    remember_states(beginning(end), s.tables);
+    s.kept_state = end < stop ? end : 0;
 }
 
 Result<Engine::State::Launched> Engine::State::launch_next() {
@@ -225,7 +243,8 @@ void Engine::State::forget(const Sequence& s) {
 // saw are still held: they are dropped once its token is known.
 Result<void> Engine::State::repeat(Sequence& s) {
     forget(s);
-    s.drawn_here = drawn_here_at_once;
+    // A state begins again, which is not to happen twice.
+    s.drawn_here = carries_states() ? std::numeric_limits<int32_t>::max() : drawn_here_at_once;
     return go_back(s, static_cast<int32_t>(s.tokens.size()) - 1);
 }
 
@@ -284,9 +303,10 @@ Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
             continue;
         }
         keep_to_windows(s, part.end);
-        if (!s.decoding() && (part.out >= 0 || carries_states()))
-            remember(std::span(s.tokens).first(static_cast<size_t>(part.end)), s.tables, false);
+        if (!s.decoding() && carries_states()) keep_state(s, part.end);
         if (part.out < 0) continue;
+        if (!s.decoding())
+            remember(std::span(s.tokens).first(static_cast<size_t>(part.end)), s.tables, false);
         if (s.request->max_tokens == 0) {  // the prompt alone was wanted
             report.events.push_back({s.id, -1, "", Finish::length});
         } else if (s.choice) {

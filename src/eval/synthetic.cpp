@@ -46,12 +46,12 @@ Hyper hyper_of(const ModelShape& s) {
     h.n_experts_used = u(s.n_experts_used);
     h.n_ff_expert = u(s.n_ff_expert);
     for (int32_t i = 0; i < s.n_layers && !s.attends.empty(); ++i) h.attends.push_back(s.attends_in(i));
+    if (s.delta_v_heads == 0)  // whose files state it layer by layer
+        for (const bool attends : h.attends) h.kv_heads.push_back(attends ? h.n_kv_heads : 0);
     h.n_taps = u(s.n_taps);
     h.delta_k_heads = u(s.delta_k_heads);
     h.delta_v_heads = u(s.delta_v_heads);
     h.delta_k_dim = h.delta_v_dim = u(s.delta_dim);
-    // Of text, where all are positions, it does not matter which is which.
-    if (s.delta_v_heads > 0) h.rope_sections = {h.rope_dim / 2, 0, 0, 0};
     return h;
 }
 

@@ -54,6 +54,12 @@ void StateIndex::forget(PageId page) {
     pool_->set_cached(page, false);
 }
 
+void StateIndex::forget(std::span<const int32_t> tokens) {
+    if (const StateMatch known = match(tokens);
+        known.n_tokens == static_cast<int32_t>(tokens.size()) && known.n_tokens > 0)
+        forget(known.page);
+}
+
 void StateIndex::clear() {
     for (PageId page = 0; page < pool_->n_pages(); ++page)
         if (pool_->cached(page)) forget(page);

@@ -33,6 +33,8 @@ class StateIndex final : public PageCache {
     // stays.
     void insert(std::span<const int32_t> tokens, PageId page);
 
+    // The state behind exactly these tokens is no longer wanted.
+    void forget(std::span<const int32_t> tokens);
     void clear();
 
     void page_idle(PageId page) override;

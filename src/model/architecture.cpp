@@ -284,11 +284,25 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
     if (h.delta_k_dim > state_dim || h.delta_v_dim > state_dim)
         return bad("head dimension of linear attention", std::max(h.delta_k_dim, h.delta_v_dim));
     if (h.delta_v_heads > max_width / state_dim) return bad("number of value heads", h.delta_v_heads);
+    if (h.delta_k_heads > max_width / state_dim) return bad("number of key heads", h.delta_k_heads);
     if (h.delta_v_heads > 0 && (h.delta_k_heads == 0 || h.delta_v_heads % h.delta_k_heads))
         return bad("number of key heads", h.delta_k_heads);
     for (const auto* list : {&h.sliding, &h.rotated, &h.attends})
         if (!list->empty() && list->size() != h.n_layers)
             return bad("number of layers with a stated kind", static_cast<uint32_t>(list->size()));
+    for (const auto* list : {&h.kv_heads, &h.ff_lengths}) {
+        if (!list->empty() && list->size() != h.n_layers)
+            return bad("number of layers with a stated size", static_cast<uint32_t>(list->size()));
+        for (const uint32_t n : *list)
+            if (n > max_width * 8 || (list == &h.kv_heads && n > 0 && h.n_heads % n))
+                return bad(list == &h.kv_heads ? "number of kv heads" : "feed-forward length", n);
+    }
+    if (h.head_dim_local > max_width) return bad("head dimension of sliding layers", h.head_dim_local);
+    if (h.n_per_layer > max_width / 8) return bad("embedding length of a layer", h.n_per_layer);
+    if (h.n_shared_kv_layers >= h.n_layers) return bad("number of layers without keys", h.n_shared_kv_layers);
+    if (!(h.rotated_share > 0 && h.rotated_share <= 1))
+        return Error{ErrorCode::corrupt, where,
+                     cat("a share of ", h.rotated_share, " of a head cannot rotate"), ""};
     if (h.n_ctx == 0 || h.n_ctx > (1u << 30)) return bad("context length", h.n_ctx);
     return {};
 }
@@ -319,6 +333,19 @@ void drop_next_layers(OpenedModel& m) {
         m.notes.push_back(cat(dropped, " tensors of layers that predict tokens further ahead are not used"));
 }
 
+// What value heads are stored as where each has a key head of its own: then there is but one order.
+Storage in_order(Storage storage) {
+    if (storage == Storage::value_taps) return Storage::taps;
+    return storage == Storage::value_decay ? storage : Storage::same;
+}
+
+// Layers that attend to another's keys and values need none, though files may hold them.
+void drop_shared_kv(OpenedModel& m) {
+    for (uint32_t i = m.hyper.n_layers - m.hyper.n_shared_kv_layers; i < m.hyper.n_layers; ++i)
+        for (const std::string_view name : {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"})
+            m.tensors.erase(cat("blk.", i, ".", name));
+}
+
 }  // namespace
 
 std::optional<std::string> canonical_name(std::string_view hf, std::span<const NamePair> names) {
@@ -341,9 +368,12 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     fill_defaults(m.hyper, m.tensors);
     NIBBLE_TRY(check_ranges(m.hyper, m.file.path().string()));
     drop_next_layers(m);
+    drop_shared_kv(m);
     for (auto& [name, source] : m.tensors) {
         source.heads = static_cast<int32_t>(m.hyper.n_heads);
         source.keys = static_cast<int32_t>(m.hyper.head_dim - m.hyper.rope_dim);
+        if (source.has_value_heads() && m.hyper.delta_v_heads == m.hyper.delta_k_heads)
+            source.storage = in_order(source.storage);
         if (source.has_value_heads()) {
             source.heads = static_cast<int32_t>(m.hyper.delta_k_heads);
             source.keys = static_cast<int32_t>(2 * m.hyper.delta_k_heads * m.hyper.delta_k_dim);

@@ -108,6 +108,7 @@ Ref Forward::record() {
     if (spec_.n_positions > 0)
         x = add(b_, x,
                 embed(b_, positions_, table("position_embd.weight", spec_.n_positions, spec_.n_embd), {}));
+    const Ref for_layers = spec_.n_per_layer > 0 ? per_layer_inputs(*this, tokens_, x) : Ref{};
     for (int32_t i = 0; i < n_layers; ++i) {
         b_.at(i);
         const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
@@ -118,6 +119,9 @@ Ref Forward::record() {
             x = moe_ffn_block(*this, *moe, input, mixed);
         else
             x = dense_ffn_block(*this, std::get<DenseFfnSpec>(layer.ffn), input, mixed);
+        if (for_layers) x = per_layer_block(*this, for_layers, x);
+        if (layer.out_scale != 1) x = activate(b_, x, {Activation::none, 1, layer.out_scale});
+        optional_vector("layer_output_scale.weight", 1);  // whose value is out_scale
     }
     b_.at(n_layers);
     x = norm(x, spec_.output_norm);

@@ -114,6 +114,9 @@ Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x);  // x is the residua
 Ref mixer_block(Forward& f, const LatentAttentionSpec& a, Ref x);
 Ref mixer_block(Forward& f, const DeltaNetSpec& d, Ref x);
 Ref mixer_block(Forward& f, const ShortConvSpec& s, Ref x);
+// What a token has for each layer beside the residual stream, and the block that takes a layer's part of it.
+Ref per_layer_inputs(Forward& f, Ref tokens, Ref x);
+Ref per_layer_block(Forward& f, Ref inputs, Ref x);
 Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual);
 Ref moe_ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual);
 

@@ -66,13 +66,19 @@ struct Hyper {
     Gating gating = Gating::softmax;
     uint32_t n_expert_groups = 1;
     uint32_t n_expert_groups_used = 1;
-    uint32_t n_experts_shared = 0;  // as many times n_ff_expert is the shared expert's width
-    uint32_t n_dense_layers = 0;    // the first ones
-    uint32_t n_next_layers = 0;     // behind the others, for tokens further ahead: not used
-    uint32_t latent_dim = 0;        // of keys and values
-    std::vector<bool> attends;      // per layer, the others carry a state; empty: all
-    uint32_t n_taps = 0;            // of the convolution of layers that carry a state
-    uint32_t delta_k_heads = 0;     // of linear attention
+    uint32_t n_experts_shared = 0;     // as many times n_ff_expert is the shared expert's width
+    uint32_t n_dense_layers = 0;       // the first ones
+    uint32_t n_next_layers = 0;        // behind the others, for tokens further ahead: not used
+    uint32_t latent_dim = 0;           // of keys and values
+    std::vector<uint32_t> kv_heads;    // per layer; empty: n_kv_heads in all
+    std::vector<uint32_t> ff_lengths;  // per layer; empty: n_ff in all
+    uint32_t head_dim_local = 0;       // of sliding layers; 0: as the others
+    uint32_t n_shared_kv_layers = 0;   // the last ones, which have no keys and values of their own
+    uint32_t n_per_layer = 0;          // columns of the embedding that a token has for each layer; 0: none
+    float rotated_share = 1;           // of a head's pairs, the first; the others have a frequency of zero
+    std::vector<bool> attends;         // per layer, the others carry a state; empty: all
+    uint32_t n_taps = 0;               // of the convolution of layers that carry a state
+    uint32_t delta_k_heads = 0;        // of linear attention
     uint32_t delta_v_heads = 0;
     uint32_t delta_k_dim = 0;
     uint32_t delta_v_dim = 0;

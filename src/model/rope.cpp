@@ -94,7 +94,10 @@ Result<RopeSpec> make_rope(const Hyper& h, int32_t rot_dim, RopeStyle style,
         const double plain =
             std::pow(static_cast<double>(h.rope_theta), -2.0 * static_cast<double>(i) / rot_dim);
         const double extra = stored.empty() ? 1.0 : static_cast<double>(stored[i]);
-        r.inv_freq.push_back(static_cast<float>(plain / (static_cast<double>(factors[i]) * extra)));
+        const bool rotates =
+            static_cast<double>(i) < static_cast<double>(pairs) * static_cast<double>(h.rotated_share);
+        r.inv_freq.push_back(rotates ? static_cast<float>(plain / (static_cast<double>(factors[i]) * extra))
+                                     : 0.0f);
     }
     const RopeScaling& s = h.rope_scaling;
     if (s.type == "longrope") {

@@ -47,8 +47,9 @@ Result<void> check_value_heads(const TensorSource& s) {
     const bool behind = s.storage == Storage::value_taps || s.storage == Storage::qkv_rows;
     const bool columns = s.storage == Storage::value_columns || t.rows() == 1;
     const int64_t n = (columns ? t.cols() : t.rows()) - (behind ? s.keys : 0);
-    if (!t.foreign() && info(t.type).decode && info(t.type).block_len == 1 && s.heads > 0 && s.values > 0 &&
-        s.keys >= 0 && s.values % s.heads == 0 && n > 0 && n % s.values == 0)
+    const bool decay = s.storage == Storage::value_decay && t.rows() != 1;
+    if (!decay && !t.foreign() && info(t.type).decode && info(t.type).block_len == 1 && s.heads > 0 &&
+        s.values > 0 && s.keys >= 0 && s.values % s.heads == 0 && n > 0 && n % s.values == 0)
         return {};
     return Error{ErrorCode::corrupt, t.name,
                  cat("of ", t.rows(), " x ", t.cols(), " (", t.type_name(), ") is not of ", s.values,

@@ -18,7 +18,10 @@ Result<void> use_context(ModelSpec& spec, int32_t ctx) {
 
 namespace {
 
-KvLayer kv_layer(const AttentionSpec& a) { return {a.n_kv_heads, a.head_dim, a.v_head_dim, a.kv_group}; }
+KvLayer kv_layer(const AttentionSpec& a) {
+    if (a.kv_layer >= 0) return {0, 0, 0, a.kv_group};
+    return {a.n_kv_heads, a.head_dim, a.v_head_dim, a.kv_group};
+}
 KvLayer kv_layer(const LatentAttentionSpec& a) { return {1, a.cached_dim(), 0, a.kv_group, a.rope_dim}; }
 // The convolution's inputs, and a matrix for each value head.
 KvLayer kv_layer(const DeltaNetSpec& d) {
@@ -56,7 +59,7 @@ size_t state_bytes(const ModelSpec& spec) {
 std::optional<size_t> kv_bytes_per_token(const ModelSpec& spec, Type k_type, Type v_type) {
     size_t bytes = 0;
     for (const KvLayer& l : kv_layers(spec)) {
-        if (l.is_state()) continue;
+        if (l.is_state() || l.n_kv_heads == 0) continue;
         const auto k = row_bytes(k_type, l.k_dim), v = row_bytes(v_type, l.v_dim);
         if (!k || !v || !row_bytes(k_type, l.v_first)) return {};
         bytes += static_cast<size_t>(l.n_kv_heads) * (*k + *v);

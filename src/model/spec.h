@@ -27,6 +27,7 @@ struct RopeSpec {
 enum class QkNorm : uint8_t { none, head, row };
 
 // Softmax attention over the paged cache. Present tensors switch on: biases, sinks, one fused attn_qkv.
+// Without attn_v values are the projected keys.
 struct AttentionSpec {
     int32_t n_heads = 0;
     int32_t n_kv_heads = 0;
@@ -36,6 +37,8 @@ struct AttentionSpec {
     float scale = 0;     // usually 1 / sqrt(head_dim)
     float softcap = 0;   // 0: none
     QkNorm qk_norm = QkNorm::none;
+    bool v_norm = false;                   // of each head of values, without a weight
+    int32_t kv_layer = -1;                 // whose keys and values it attends to; -1: its own
     bool gated = false;                    // a gate beside each head's queries multiplies its output
     PositionScaleParams query_scale = {};  // of queries by their position; beta 0: none
     int32_t rope = 0;                      // index into ModelSpec::ropes; -1: no positions
@@ -116,6 +119,7 @@ struct LayerSpec {
     bool post_norm = false;  // post_attention_norm, post_ffw_norm: of a block's output, before the residual
     bool parallel = false;   // both blocks read the layer's input, and both are added to it
     std::string_view ffn_norm = "ffn_norm";  // the name of the feed-forward's input norm
+    float out_scale = 1;                     // of all that leaves the layer
 };
 
 // Layers whose pages live and die together: same window, same block tables. In a group of states a page is
@@ -135,6 +139,7 @@ struct ModelSpec {
     bool layer_norm = false;                       // LayerNorm instead of RMS norm
     std::string_view output_norm = "output_norm";  // the name of the norm before the output
     int32_t n_positions = 0;  // rows of position_embd, which is then added to the embedding; 0: none
+    int32_t n_per_layer = 0;  // columns of the embedding of its own that a token has for each layer; 0: none
     float embed_scale = 1;
     float residual_scale = 1;  // of every block's output
     float logit_scale = 1;

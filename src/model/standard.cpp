@@ -49,20 +49,13 @@ std::span<const NamePair> standard_names() {
 
 namespace {
 
-// One number for all layers, or in GGUF one for each, where layers without attention have none.
-void kv_head_fields(Fields& f, Hyper& h) {
-    constexpr std::string_view key = "attention.head_count_kv";
-    if (f.is_writing() || !f.states(key, "") || f.is_number(key))
-        return f.optional(key, "num_key_value_heads", h.n_kv_heads);
-    std::vector<uint32_t> heads;
-    f.counts(key, "", heads);
-    const bool any = std::ranges::find(heads, 0u) != heads.end();
-    for (const uint32_t n : heads) {
-        if (n > 0 && h.n_kv_heads > 0 && n != h.n_kv_heads)
-            return f.fail({ErrorCode::unsupported, std::string(key), "differs from layer to layer", ""});
-        if (n > 0) h.n_kv_heads = n;
-        if (any) h.attends.push_back(n > 0);
-    }
+// One number for all layers, or in GGUF one for each.
+void number_or_list(Fields& f, std::string_view gguf, std::string_view hf, uint32_t& all,
+                    std::vector<uint32_t>& each, bool required) {
+    const bool listed = f.is_writing() ? !each.empty() : f.states(gguf, "") && !f.is_number(gguf);
+    if (!listed) return required ? f.required(gguf, hf, all) : f.optional(gguf, hf, all);
+    f.counts(gguf, "", each);
+    for (const uint32_t n : each) all = std::max(all, n);
 }
 
 }  // namespace
@@ -71,13 +64,13 @@ void size_fields(Fields& f, Hyper& h) {
     f.required("block_count", "num_hidden_layers|n_layer", h.n_layers);
     f.required("context_length", "max_position_embeddings|n_positions", h.n_ctx);
     f.required("embedding_length", "hidden_size|n_embd", h.n_embd);
-    constexpr std::string_view n_ff = "intermediate_size|n_inner|block_ff_dim";
-    if (h.n_ff > 0)
-        f.optional("feed_forward_length", n_ff, h.n_ff);
-    else
-        f.required("feed_forward_length", n_ff, h.n_ff);
+    number_or_list(f, "feed_forward_length", "intermediate_size|n_inner|block_ff_dim", h.n_ff, h.ff_lengths,
+                   h.n_ff == 0);
     f.required("attention.head_count", "num_attention_heads|n_head", h.n_heads);
-    kv_head_fields(f, h);
+    number_or_list(f, "attention.head_count_kv", "num_key_value_heads", h.n_kv_heads, h.kv_heads, false);
+    // Layers without attention have none.
+    if (!f.is_writing() && std::ranges::find(h.kv_heads, 0u) != h.kv_heads.end())
+        for (const uint32_t n : h.kv_heads) h.attends.push_back(n > 0);
     f.optional("attention.key_length", "head_dim", h.head_dim);
     f.optional("attention.value_length", "", h.v_head_dim);
     f.optional("vocab_size", "vocab_size", h.n_vocab);
@@ -215,7 +208,8 @@ Result<std::vector<RopeSpec>> standard_ropes(Hyper h, RopeStyle style, const Ten
     if (h.rope_theta_local > 0) {
         Hyper local;
         local.rope_theta = h.rope_theta_local;
-        ropes.push_back(NIBBLE_TRY(make_rope(local, dim, style, {})));
+        const auto local_dim = static_cast<int32_t>(h.head_dim_local > 0 ? h.head_dim_local : h.rope_dim);
+        ropes.push_back(NIBBLE_TRY(make_rope(local, local_dim, style, {})));
     }
     return ropes;
 }
@@ -243,7 +237,8 @@ Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap
 
     // A window that no context exceeds is none.
     const bool windowed = h.window > 0 && h.window < h.n_ctx;
-    const auto slides = [&](uint32_t i) { return windowed && (h.sliding.empty() || h.sliding[i]); };
+    const auto is_local = [&](uint32_t i) { return h.window > 0 && (h.sliding.empty() || h.sliding[i]); };
+    const auto slides = [&](uint32_t i) { return windowed && is_local(i); };
     const auto group_of = [&](int32_t window) {
         for (size_t g = 0; g < s.kv_groups.size(); ++g)
             if (s.kv_groups[g].window == window) return static_cast<int32_t>(g);
@@ -252,10 +247,17 @@ Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap
     };
     for (uint32_t i = 0; i < h.n_layers; ++i) {
         AttentionSpec layer = a;
+        if (is_local(i) && h.head_dim_local > 0) {
+            layer.head_dim = layer.v_head_dim = static_cast<int32_t>(h.head_dim_local);
+            if (h.attn_scale == 0) layer.scale = 1 / std::sqrt(static_cast<float>(h.head_dim_local));
+        }
+        if (!h.kv_heads.empty()) layer.n_kv_heads = static_cast<int32_t>(h.kv_heads[i]);
         layer.window = slides(i) ? static_cast<int32_t>(h.window) : 0;
         layer.kv_group = group_of(layer.window);
-        layer.rope = !h.rotated.empty() && !h.rotated[i] ? -1 : slides(i) && s.ropes.size() > 1 ? 1 : 0;
+        layer.rope = !h.rotated.empty() && !h.rotated[i] ? -1 : is_local(i) && s.ropes.size() > 1 ? 1 : 0;
         s.layers.push_back({layer, ffn});
+        if (!h.ff_lengths.empty())
+            std::get<DenseFfnSpec>(s.layers.back().ffn).n_ff = static_cast<int32_t>(h.ff_lengths[i]);
         s.layers.back().parallel = h.parallel;
     }
     return s;
@@ -288,13 +290,19 @@ void attending_fields(Fields& f, Hyper& h, uint32_t period) {
     f.flags("", "layer_types", "full_attention", "linear_attention", h.attends);
 }
 
-void set_states(ModelSpec& s, const Hyper& h, std::variant<DeltaNetSpec, ShortConvSpec> mixer) {
+Result<void> set_states(ModelSpec& s, const Hyper& h, std::variant<DeltaNetSpec, ShortConvSpec> mixer) {
+    const auto* d = std::get_if<DeltaNetSpec>(&mixer);
+    const bool whole = std::visit([](const auto& m) { return m.n_taps > 1; }, mixer) &&
+                       (!d || (d->n_k_heads > 0 && d->n_v_heads > 0 && d->k_dim > 0 && d->v_dim > 0));
+    if (!whole)
+        return Error{ErrorCode::corrupt, "state", "of no size: heads, their columns or taps are missing", ""};
     const auto group = static_cast<int32_t>(s.kv_groups.size());
     for (size_t i = 0; i < s.layers.size(); ++i) {
         if (h.attends.empty() || h.attends[i]) continue;
         if (static_cast<size_t>(group) == s.kv_groups.size()) s.kv_groups.push_back({0, true});
         std::visit([&](auto& m) { m.kv_group = group, s.layers[i].mixer = m; }, mixer);
     }
+    return {};
 }
 
 void set_dense_ffn(ModelSpec& s, Activation act, bool gated) {

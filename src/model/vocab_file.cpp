@@ -7,6 +7,7 @@
 
 #include "ggml/base/cat.h"
 #include "src/text/hf_vocab.h"
+#include "src/text/merge_scores.h"
 
 namespace nibble {
 namespace {
@@ -52,9 +53,10 @@ std::vector<std::string> strings(std::span<const std::string_view> views) {
 
 Result<Vocab::Model> model_kind(std::string_view name, const std::string& where) {
     if (name == "gpt2") return Vocab::Model::bpe;
-    if (name == "llama") return Vocab::Model::spm;
-    return Error{ErrorCode::unsupported, where, cat("tokenizer model '", name, "' is not implemented"),
-                 "known are gpt2 (byte-level BPE) and llama (SentencePiece BPE)"};
+    if (name == "llama" || name == "gemma4") return Vocab::Model::spm;
+    return Error{
+        ErrorCode::unsupported, where, cat("tokenizer model '", name, "' is not implemented"),
+        "known are gpt2 (byte-level BPE), llama (SentencePiece BPE) and gemma4 (the same by merges)"};
 }
 
 // Nothing when the key is absent, an Error when its value is no T.
@@ -109,14 +111,18 @@ Result<Vocab> from_gguf(const TensorFile& file) {
     const Metadata& m = file.metadata();
     const auto key = [](std::string_view k) { return cat(prefix, k); };
     Vocab v;
-    v.model = NIBBLE_TRY(model_kind(NIBBLE_TRY(m.require_str(key("model"))), file.path().string()));
-    const bool spm = v.model == Vocab::Model::spm;
+    const std::string_view model = NIBBLE_TRY(m.require_str(key("model")));
+    v.model = NIBBLE_TRY(model_kind(model, file.path().string()));
+    const bool spm = v.model == Vocab::Model::spm, by_merges = model == "gemma4";
     v.tokens = strings(NIBBLE_TRY(m.require_strings(key("tokens"))));
-    if (spm)
+    if (spm && !by_merges)
         v.scores = NIBBLE_TRY(m.require_floats(key("scores")));
     else
         v.merges = strings(NIBBLE_TRY(m.require_strings(key("merges"))));
     v.pre = std::string(NIBBLE_TRY(m.get_or<std::string_view>(key("pre"), spm ? "" : "gpt-2")));
+    if (by_merges)
+        if (const auto scored = score_by_merges(v, token_ids(v)); !scored)
+            return unusable(m, key("merges"), scored.error().what);
     NIBBLE_TRY(read_types(v, m));
     // Rows of the embedding that no text has: they must not be drawn.
     while (!v.tokens.empty() && v.types.size() == v.tokens.size() && v.tokens.back().starts_with("[PAD") &&
@@ -135,7 +141,7 @@ Result<Vocab> from_gguf(const TensorFile& file) {
     for (const ListKey& k : list_keys)
         NIBBLE_TRY(append_ids(m, cat(own, k.key), v.tokens.size(), v.*k.field));
     v.add_bos = spm || kind_ignores_merges(v.pre);
-    v.add_space_prefix = spm;
+    v.add_space_prefix = spm && !by_merges;
     for (const FlagKey& k : flag_keys) v.*k.field = NIBBLE_TRY(m.get_or<bool>(key(k.key), v.*k.field));
     if (const auto t = NIBBLE_TRY(optional<std::string_view>(m, "tokenizer.chat_template")))
         v.chat_template = std::string(*t);

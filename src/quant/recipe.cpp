@@ -39,6 +39,7 @@ constexpr Fallback fallbacks[] = {{q4_k, iq4_nl}, {q5_k, q5_0},     {q6_k, q5_1}
 Role role_of(std::string_view name, bool tied) {
     const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
     if (name == "token_embd.weight") return tied ? Role::output : Role::embedding;
+    if (name == "per_layer_token_embd.weight") return Role::embedding;
     if (name == "output.weight") return Role::output;
     if (has(".attn_q.") || has(".attn_q_a.") || has(".attn_q_b.")) return Role::attn_q;
     if (has(".attn_k.") || has(".attn_qkv.") || has(".attn_k_b.") || has(".attn_kv_a_mqa."))

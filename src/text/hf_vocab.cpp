@@ -4,11 +4,11 @@
 #include "src/text/hf_vocab.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include <nlohmann/json.hpp>
 
 #include "ggml/base/cat.h"
+#include "src/text/merge_scores.h"
 #include "src/text/split.h"
 
 namespace nibble {
@@ -156,8 +156,7 @@ class Reader {
         for (size_t i = 0; i < v_.tokens.size(); ++i)
             if (v_.tokens[i].empty() && v_.types[i] == static_cast<uint8_t>(TokenType::unused))
                 v_.tokens[i] = cat("[unused ", i, "]");
-        ids_.reserve(v_.tokens.size());
-        for (size_t i = 0; i < v_.tokens.size(); ++i) ids_.emplace(v_.tokens[i], static_cast<Token>(i));
+        ids_ = token_ids(v_);
         ends_.resize(v_.tokens.size());
         return {};
     }
@@ -250,19 +249,9 @@ class Reader {
         return {};
     }
 
-    // Merges become scores: the token that the best merge makes goes first.
     Result<void> read_sentencepiece(const Json& model) {
         NIBBLE_TRY(read_spaces());
-        v_.scores.assign(v_.tokens.size(), -static_cast<float>(v_.merges.size()) - 1);
-        for (size_t rank = v_.merges.size(); rank-- > 0;) {  // backwards: the best rank stays
-            std::string joined = v_.merges[rank];
-            if (const size_t space = joined.find(' ', 1); space != std::string::npos) joined.erase(space, 1);
-            const auto it = ids_.find(joined);
-            if (it == ids_.end())
-                return corrupt(cat("merge ", rank, " makes '", joined, "', which is no token"));
-            v_.scores[static_cast<size_t>(it->second)] = -static_cast<float>(rank);
-        }
-        v_.merges.clear();
+        if (const auto scored = score_by_merges(v_, ids_); !scored) return corrupt(scored.error().what);
         if (const auto it = ids_.find(text(at(model, "unk_token"))); it != ids_.end()) v_.unk = it->second;
         return {};
     }
@@ -345,8 +334,8 @@ class Reader {
     size_t max_tokens_ = 0;
     std::string bad_flag_;
     Vocab v_;
-    std::unordered_map<std::string_view, Token> ids_;  // views into v_.tokens; of equal tokens the first
-    std::vector<bool> ends_;                           // by token: in v_.end_of_generation
+    TokenIds ids_;
+    std::vector<bool> ends_;  // by token: in v_.end_of_generation
 };
 
 }  // namespace

@@ -84,6 +84,28 @@ TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
     CHECK(gpu->graph_launches() > 0);
 }
 
+TEST_CASE("layers that share keys and values go to the GPU together") {
+    auto cpu = CpuBackend::create({2, "", true});
+    const auto gpu = test_card();
+    REQUIRE(cpu);
+    if (!gpu) return;
+    Backend* const both[] = {cpu->get(), gpu.get()};
+    const std::string model = "tests/golden/models/gemma4";
+    const Logits expected = logits(model, std::span(both, 1), 0);
+    for (const int32_t layers : {-1, 5}) {  // the first one has keys that no other attends to
+        const Logits actual = logits(model, both, layers);
+        CHECK(nmse(expected.prompt, actual.prompt) < 1e-3);
+        CHECK(nmse(expected.next, actual.next) < 1e-3);
+    }
+    RunnerConfig config;
+    config.gpu_layers = 4;
+    auto file = TensorFile::open(cat(NIBBLE_SOURCE_DIR, "/", model));
+    REQUIRE(file);
+    const auto refused = ModelRunner::load(std::move(*file), config, both);
+    REQUIRE(!refused);
+    CHECK(refused.error().message().find("at least 5") != std::string::npos);
+}
+
 TEST_CASE("a step that cannot be recorded is done without") {
     auto cpu = CpuBackend::create({1, "", true});
     const auto recorded = test_card(), refused = test_card();

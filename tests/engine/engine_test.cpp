@@ -167,7 +167,7 @@ TEST_CASE("a known prefix is reused and changes nothing") {
 }
 
 TEST_CASE("a known prefix longer than the window is reused as well") {
-    for (const std::string_view model : {"phi3", "gemma3", "gpt_oss"}) {
+    for (const std::string_view model : {"phi3", "gemma3", "gemma4", "gpt_oss"}) {
         INFO(model);
         EngineConfig config;
         config.runner.ctx = 128;

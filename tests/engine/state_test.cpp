@@ -153,6 +153,30 @@ TEST_CASE(
         }
 }
 
+TEST_CASE("states: of a long prompt few are kept, and other texts' stay") {
+    LoadedEngine l(config_for(1, 24), 2, models / "lfm2");
+    EngineConfig without = config_for(1, 24);
+    without.prefix_cache = false;
+    LoadedEngine fresh(without, 2, models / "lfm2");
+    const Request other = request(some_tokens(20, 9), 2), longer = request(some_tokens(100), 2);
+    answer(*l.engine, other);
+    answer(*l.engine, longer);  // in steps to 24, 48, 72, 80, 100
+    const auto prefilled = [&](Tokens prompt) {
+        const Request r = request(std::move(prompt), 2);
+        int32_t n = 0;
+        CHECK(answer(*l.engine, r, &n) == answer(*fresh.engine, r));
+        return n;
+    };
+    Tokens again = other.prompt;
+    again.push_back(4);
+    CHECK(prefilled(again) == 1);
+    for (const size_t same : {75, 70}) {
+        Tokens part(longer.prompt.begin(), longer.prompt.begin() + static_cast<std::ptrdiff_t>(same));
+        part.push_back(4);
+        CHECK(prefilled(part) == static_cast<int32_t>(same) + 1 - (same == 75 ? 72 : 0));
+    }
+}
+
 TEST_CASE("states: more texts than there is room for are computed again, and right") {
     EngineConfig without = config_for(2);
     without.prefix_cache = false;

@@ -389,6 +389,48 @@ def lfm2_moe():
     return config, {"weights": expert_bias}
 
 
+@architecture
+def gemma4():
+    # Layers of both kinds before and behind the first that has no keys of its own.
+    kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+    config = transformers.Gemma4TextConfig(**base(num_hidden_layers=6, intermediate_size=48, head_dim=16, global_head_dim=24,
+                                                  sliding_window=18, layer_types=kinds, num_kv_shared_layers=3,
+                                                  use_double_wide_mlp=True, hidden_size_per_layer_input=8,
+                                                  vocab_size_per_layer_input=VOCAB, final_logit_softcapping=5.0,
+                                                  tie_word_embeddings=True))
+    return config, {"weights": layer_scalars}
+
+
+@architecture
+def gemma4_dense():
+    # Full layers without values, with fewer keys; no embedding per layer.
+    config = transformers.Gemma4TextConfig(**base(num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                                                  head_dim=16, global_head_dim=32, num_global_key_value_heads=1,
+                                                  attention_k_eq_v=True, sliding_window=18, hidden_size_per_layer_input=0,
+                                                  layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+                                                  tie_word_embeddings=True))
+    return config, {"weights": layer_scalars, "wrap": sights}
+
+
+def layer_scalars(model, generator):
+    for name, b in model.named_buffers():
+        if name.endswith("layer_scalar"):
+            b.copy_((1 + 0.3 * torch.randn(b.shape, generator=generator)).to(torch.bfloat16).float())
+    return {}
+
+
+def sights(folder, stated):
+    """The outside of a Gemma 4 checkpoint with towers."""
+    path = folder / "model.safetensors"
+    tensors = {name.replace("model.", "model.language_model.", 1): t for name, t in load_file(path).items()}
+    for tower in ("vision_tower.patch", "audio_tower.conv", "embed_vision.proj", "embed_audio.proj"):
+        tensors[f"model.{tower}.weight"] = torch.ones(2, 3, dtype=torch.bfloat16)
+    save_file(tensors, path, metadata={"format": "pt"})
+    full = stated.pop("per_layer_config")["2"]  # as published
+    stated["global_head_dim"], stated["num_global_key_value_heads"] = full["head_dim"], full["num_key_value_heads"]
+    return {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "text_config": stated}
+
+
 def expert_bias(model, generator):
     for name, b in model.named_buffers():
         if name.endswith("expert_bias"):

@@ -118,6 +118,14 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         {"lfm2", "/block_multiple_of", 0, "feed-forward length"},
         {"lfm2", "/layer_types", json::array({"conv", "full_attention", "mamba"}), "layer_types"},
         {"lfm2_moe", "/norm_topk_prob", false, "norm_topk_prob"},
+        {"gemma4", "/enable_moe_block", true, "enable_moe_block"},
+        {"gemma4", "/use_bidirectional_attention", "all", "use_bidirectional_attention"},
+        {"gemma4", "/num_kv_shared_layers", 6, "without keys"},
+        {"gemma4", "/num_kv_shared_layers", 5, "no keys to attend to"},
+        {"gemma4", "/hidden_size_per_layer_input", 4000000000, "of a layer"},
+        {"gemma4", "/rope_parameters/full_attention/partial_rotary_factor", 0, "rotate"},
+        {"gemma4", "/rope_parameters/full_attention/rope_type", "dynamic", "dynamic"},
+        {"gemma4_dense", "/text_config/num_global_key_value_heads", 3, "kv heads"},
     };
     for (const Change& c : changes) {
         CAPTURE(c.model);

@@ -80,6 +80,10 @@ TEST_CASE("the state used longest ago makes room") {
     one.adopt(std::vector{index.match(Tokens{1}).page}, 1);
     three.adopt(std::vector{index.match(Tokens{3}).page}, 1);
     CHECK(!BlockTable(pool).reserve(1).ok());
+    index.forget(Tokens{1, 2});  // which is not known
+    CHECK(index.match(Tokens{1}).n_tokens == 1);
+    index.forget(Tokens{3});  // in use, and no longer found
+    CHECK(index.match(Tokens{3}).n_tokens == 0);
     index.clear();
     CHECK(index.match(Tokens{1}).n_tokens == 0);
 }

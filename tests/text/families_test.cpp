@@ -15,6 +15,34 @@ struct Family {
 
 }  // namespace
 
+TEST_CASE("a GGUF file that states merges instead of scores gives the same ids") {
+    const auto document = json_file(root / "tests/data/families/gemma.json");
+    auto vocab = vocab_from_hf({document["tokenizer"].dump(), "", "", ""}, "tokenizer.json");
+    REQUIRE(vocab);
+    const auto read = [&](const std::vector<std::string>& merges) {
+        Metadata m("here.gguf");
+        m.set("general.architecture", std::string("gemma4"));
+        write_vocab(*vocab, m);
+        m.set("tokenizer.ggml.model", std::string("gemma4"));
+        m.set("tokenizer.ggml.merges", MetaArray(merges));
+        return read_vocab(*TensorFile::in_memory(std::move(m), {}, nullptr, false));
+    };
+    std::vector<std::string> merges;
+    for (const auto& m : document["tokenizer"]["model"]["merges"])
+        merges.push_back(m.is_string() ? m.get<std::string>()
+                                       : m[0].get<std::string>() + " " + m[1].get<std::string>());
+    auto stated = read(merges);
+    REQUIRE_MESSAGE(stated, (stated ? "" : stated.error().message()));
+    CHECK(stated->scores == vocab->scores);
+    const Tokenizer tokenizer = must_create(std::move(*stated));
+    for (const auto& c : document["cases"])
+        CHECK(tokenizer.encode(c["text"].get<std::string>(), special) == c["ids"].get<std::vector<Token>>());
+    merges.push_back("no such");
+    const auto refused = read(merges);
+    REQUIRE(!refused);
+    CHECK(contains(refused.error().message(), "tokenizer.ggml.merges"));
+}
+
 TEST_CASE("the ids of every family's tokenizer.json are those of the tokenizers package") {
     const Family families[] = {{"gpt2", "gpt-2"},
                                {"qwen2", "qwen2"},

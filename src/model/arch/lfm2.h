@@ -32,18 +32,15 @@ inline constexpr NamePair lfm2_names[] = {
 
 // Which layers attend: GGUF gives the others no key-value heads.
 inline void lfm2_layer_fields(Fields& f, Hyper& h) {
-    if (f.is_writing()) {
-        std::vector<uint32_t> heads;
-        for (const bool attends : h.attends) heads.push_back(attends ? h.n_kv_heads : 0);
-        if (!heads.empty()) f.counts("attention.head_count_kv", "", heads);
-        return;
-    }
+    if (f.is_writing()) return;
     f.flags("", "layer_types", "full_attention", "conv", h.attends);
     std::vector<uint32_t> attending;
     f.counts("", "full_attn_idxs", attending);
-    if (attending.empty() || !h.attends.empty()) return;
-    for (uint32_t i = 0; i < std::min(h.n_layers, max_layers); ++i)
-        h.attends.push_back(std::ranges::find(attending, i) != attending.end());
+    if (!attending.empty() && h.attends.empty())
+        for (uint32_t i = 0; i < std::min(h.n_layers, max_layers); ++i)
+            h.attends.push_back(std::ranges::find(attending, i) != attending.end());
+    if (!h.kv_heads.empty()) return;
+    for (const bool attends : h.attends) h.kv_heads.push_back(attends ? h.n_kv_heads : 0);
 }
 
 inline void lfm2_fields(Fields& f, Hyper& h) {
@@ -57,7 +54,7 @@ inline void lfm2_fields(Fields& f, Hyper& h) {
 inline Result<ModelSpec> lfm2_spec(const Hyper& h, const TensorMap& tensors) {
     ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::half, tensors));
     set_qk_norm(s, QkNorm::head);
-    set_states(s, h, ShortConvSpec{static_cast<int32_t>(h.n_taps), 0});
+    NIBBLE_TRY(set_states(s, h, ShortConvSpec{static_cast<int32_t>(h.n_taps), 0}));
     s.output_norm = "token_embd_norm";
     return s;
 }

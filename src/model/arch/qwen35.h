@@ -46,10 +46,11 @@ inline void qwen35_fields(Fields& f, Hyper& h) {
     f.required("ssm.inner_size", "", inner);
     f.required("", "linear_value_head_dim", h.delta_v_dim);
     if (!f.from_hf() && !f.is_writing() && h.delta_v_heads > 0) h.delta_v_dim = inner / h.delta_v_heads;
-    if (f.is_writing() && !h.rope_sections.empty()) h.rope_sections.resize(4);
-    if (!f.is_writing() || !h.rope_sections.empty())
-        f.counts("rope.dimension_sections", "rope_parameters.mrope_section|rope_scaling.mrope_section",
-                 h.rope_sections);
+    if (f.is_writing() && h.rope_sections.empty())
+        h.rope_sections = {h.rope_dim / 2};  // text alone: all the same
+    if (f.is_writing()) h.rope_sections.resize(4);
+    f.counts("rope.dimension_sections", "rope_parameters.mrope_section|rope_scaling.mrope_section",
+             h.rope_sections);
     f.expect("hidden_act", {"silu"});
     f.expect("attn_output_gate", {"true"});
     f.expect("quantization_config", {});
@@ -68,9 +69,10 @@ inline Result<ModelSpec> qwen35_spec(const Hyper& h, const TensorMap& tensors) {
         l.ffn_norm = "post_attention_norm";
     }
     const auto number = [](uint32_t n) { return static_cast<int32_t>(n); };
-    set_states(s, h,
-               DeltaNetSpec{number(h.delta_k_heads), number(h.delta_v_heads), number(h.delta_k_dim),
-                            number(h.delta_v_dim), number(h.n_taps), true, 0});
+    NIBBLE_TRY(
+        set_states(s, h,
+                   DeltaNetSpec{number(h.delta_k_heads), number(h.delta_v_heads), number(h.delta_k_dim),
+                                number(h.delta_v_dim), number(h.n_taps), true, 0}));
     return s;
 }
 

@@ -1,27 +1,36 @@
 // Attention mixer: norm, q/k/v, per-head norms where present, rotation and store, attention, output.
 // Shapes: x [T x n_embd], qkv [T x (n_heads + n_kv_heads) * head_dim + n_kv_heads * v_head_dim].
+#include "ggml/base/cat.h"
 #include "src/model/forward.h"
 
 namespace nibble {
 namespace {
 
+// Of its own; otherwise they are the projected keys.
+bool has_values(Forward& f) { return f.has("attn_v.weight") || f.has("attn_qkv.weight"); }
+
 // With the gates, which stand behind the queries of their head.
 int64_t query_cols(const AttentionSpec& a) { return int64_t{a.n_heads} * a.head_dim * (a.gated ? 2 : 1); }
 
-// Queries, keys and values side by side, from one fused matrix or from three.
+// Queries, keys and values side by side, from one fused matrix or from three. Those that the layer does not
+// have are left out.
 Ref project_qkv(Forward& f, const AttentionSpec& a, Ref h) {
     const int64_t width = f.spec().n_embd, q_cols = query_cols(a),
                   k_cols = int64_t{a.n_kv_heads} * a.head_dim, v_cols = int64_t{a.n_kv_heads} * a.v_head_dim;
     f.label("attn_qkv");
-    if (f.has("attn_qkv.weight")) {
+    if (a.kv_layer < 0 && f.has("attn_qkv.weight")) {
         const int64_t rows = q_cols + k_cols + v_cols;
         const Ref bias[] = {f.optional_vector("attn_qkv.bias", rows)};
         return matmul(f.builder(), f.matrix("attn_qkv.weight", rows, width), h, {{}, bias});
     }
-    const Ref weights[] = {f.matrix("attn_q.weight", q_cols, width), f.matrix("attn_k.weight", k_cols, width),
-                           f.matrix("attn_v.weight", v_cols, width)};
-    const Ref biases[] = {f.optional_vector("attn_q.bias", q_cols), f.optional_vector("attn_k.bias", k_cols),
-                          f.optional_vector("attn_v.bias", v_cols)};
+    std::vector<Ref> weights, biases;
+    const auto add = [&](std::string_view name, int64_t rows) {
+        weights.push_back(f.matrix(cat(name, ".weight"), rows, width));
+        biases.push_back(f.optional_vector(cat(name, ".bias"), rows));
+    };
+    add("attn_q", q_cols);
+    if (a.kv_layer < 0) add("attn_k", k_cols);
+    if (a.kv_layer < 0 && has_values(f)) add("attn_v", v_cols);
     return matmul(f.builder(), weights, h, {{}, biases});
 }
 
@@ -45,21 +54,28 @@ Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
         q = splice_heads(b, q, {a.n_heads, 0, a.head_dim});
     }
     q = qk_norm(f, a, q, "attn_q_norm.weight");
-    const Ref k = qk_norm(f, a, b.columns(qkv, q_cols, k_cols), "attn_k_norm.weight");
-    const Ref v = b.columns(qkv, q_cols + k_cols, v_cols);
+    const bool own = a.kv_layer < 0;
+    Ref k, v;
+    if (own) {
+        const Ref projected = b.columns(qkv, q_cols, k_cols);
+        k = qk_norm(f, a, projected, "attn_k_norm.weight");
+        v = has_values(f) ? b.columns(qkv, q_cols + k_cols, v_cols) : projected;
+        if (a.v_norm) v = norm(b, v, {}, {f.spec().norm_eps, a.v_head_dim});
+    }
 
     f.label("rope_store");
-    const auto layer = static_cast<size_t>(f.layer());
+    const auto layer = static_cast<size_t>(own ? f.layer() : a.kv_layer);
     const Ref k_cache = b.cache(f.kv().k[layer], "k_cache"), v_cache = b.cache(f.kv().v[layer], "v_cache");
-    RopeStoreParams store{a.n_heads, a.n_kv_heads,     a.head_dim,     a.v_head_dim,
-                          0,         f.kv().page_size, RopeStyle::half};
+    RopeStoreParams store{a.n_heads, own ? a.n_kv_heads : 0, a.head_dim,     own ? a.v_head_dim : 0,
+                          0,         f.kv().page_size,       RopeStyle::half};
     if (a.rope >= 0) {
         const RopeSpec& rope = f.spec().ropes[static_cast<size_t>(a.rope)];
         store.rot_dim = rope.rot_dim;
         store.style = rope.style;
     }
     if (f.kv().rotate_keys) store.hadamard = a.head_dim & -a.head_dim;  // the largest power of two
-    q = rope_store(b, {q, k, v}, f.rope(a.rope), f.slots(a.kv_group), k_cache, v_cache, store);
+    q = own ? rope_store(b, {q, k, v}, f.rope(a.rope), f.slots(a.kv_group), k_cache, v_cache, store)
+            : rope_store(b, {q, {}, {}}, f.rope(a.rope), {}, {}, {}, store);
 
     const AttentionBatch batch = f.batch(a.kv_group);
     if (a.query_scale.beta != 0) q = scale_by_position(b, q, batch.positions, a.query_scale);
