@@ -1,12 +1,16 @@
 // Steps that start before the last one's tokens are known: the same events as without, whatever ends a text.
 // A log-probability is not drawn on the device, so who asks for one gets every step by itself.
+#include <filesystem>
 #include <map>
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include "ggml/base/cat.h"
 #include "ggml/cpu/cpu_backend.h"
 #include "src/engine/engine.h"
+#include "src/eval/synthetic.h"
+#include "src/model/vocab_file.h"
 #include "tests/cuda/mirror.h"
 
 using namespace nibble;
@@ -38,7 +42,7 @@ class Card {
         config.runner.ctx = 64;
         config.runner.max_sequences = 3;
         config.runner.page_size = 4;
-        auto engine = Engine::load(cat(NIBBLE_SOURCE_DIR, "/", model), config, both);
+        auto engine = Engine::load(std::filesystem::path(NIBBLE_SOURCE_DIR) / model, config, both);
         REQUIRE_MESSAGE(engine, engine.error().message());
         engine_ = std::make_unique<Engine>(std::move(*engine));
     }
@@ -192,6 +196,49 @@ TEST_CASE("what the device cannot tell is drawn here, and the text goes on as it
     const std::vector<Told> alone = card.tell(asked, true), ahead = card.tell(asked, false);
     CHECK(ahead == alone);
     CHECK(ahead[0].tokens.size() == 5);
+}
+
+namespace {
+
+// Random weights of this shape with the bundled model's tokens, which are more than a device lists.
+struct RandomModel {
+    std::filesystem::path path =
+        std::filesystem::temp_directory_path() / cat("nibble-ahead-", ::getpid(), ".gguf");
+    explicit RandomModel(const ModelShape& shape) {
+        ThreadPool pool(1);
+        const auto model = synthetic_model(shape, "f16", Fill::random, 1, pool);
+        REQUIRE_MESSAGE(model, (model ? "" : model.error().message()));
+        const auto bundled = TensorFile::open(cat(NIBBLE_SOURCE_DIR, "/models/fairytale-int8.gguf"));
+        REQUIRE(bundled);
+        REQUIRE(write_synthetic(*model, *read_vocab(*bundled), path));
+    }
+    ~RandomModel() { std::filesystem::remove(path); }
+};
+
+}  // namespace
+
+TEST_CASE("a state that the device cannot draw from is computed again, and the text goes on as it would") {
+    ModelShape shape{"random", "lfm2", 3, 32, 48, 2, 1, 16, 4096, 512, 10000, true, false, true};
+    shape.attends = ".a.";
+    shape.n_taps = 3;
+    shape.output_norm = "token_embd_norm";
+    const RandomModel model(shape);
+    Card card(model.path.string());
+    if (!card) return;
+    std::vector<Token> prompt;
+    for (Token i = 0; i < 30; ++i) prompt.push_back(7 + i * 13 % 900);
+    const auto flat = [&](uint64_t seed) {
+        Request r = request(prompt, 10, seed, {{"temperature", "2"}, {"samplers", "temperature"}});
+        r.ignore_eos = true;
+        return r;
+    };
+    const std::vector<Asked> asked{{flat(1)}, {flat(2), 3}, {flat(1), 4, 5}, {request(prompt, 12, 4), 5}};
+    const std::vector<Told> alone = card.tell(asked, true), ahead = card.tell(asked, false);
+    for (size_t i = 0; i < asked.size(); ++i) {
+        INFO("request " << i);
+        CHECK(ahead[i] == alone[i]);
+    }
+    CHECK(ahead[0].tokens.size() == 10);
 }
 
 TEST_CASE("guessed tokens leave the texts of a device as they are") {
