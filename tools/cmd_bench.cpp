@@ -108,7 +108,7 @@ Result<int> BenchCommand::operator()() const {
     const std::string where = placement_text(runner.memory(), pointers_to);
     const MatmulCost matmuls = matmul_cost(runner.program());
     const Cost cost{static_cast<double>(matmuls.bytes),
-                    static_cast<double>(runner.memory().kv_bytes_per_token),
+                    static_cast<double>(runner.memory().kv_bytes_read_per_token),
                     static_cast<double>(runner.memory().state_bytes), matmuls.multiply_adds};
     const auto bandwidth_now = [&] { return read_bandwidth(runner.memory(), pointers_to); };
     const double bandwidth = bandwidth_now();
@@ -137,7 +137,7 @@ Result<int> BenchCommand::operator()() const {
         {"load_seconds", load},
         {"pack_seconds", runner.pack_seconds()},
         {"weight_bytes", cost.weight_bytes},
-        {"kv_bytes_per_token", cost.kv_bytes},
+        {"kv_bytes_per_token", runner.memory().kv_bytes_per_token},
         {"state_bytes", cost.state_bytes},
         {"bandwidth_gbps", bandwidth / 1e9},
         {"results", rows}};

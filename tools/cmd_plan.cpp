@@ -82,7 +82,7 @@ Result<int> PlanCommand::operator()() const {
     const auto largest = static_cast<int64_t>(std::max(0.0, left / std::max(per_token, 1.0)));
     j["largest_ctx"] = largest;
     const double weights = static_cast<double>(m.matmul_bytes),
-                 kv = static_cast<double>(m.kv_bytes_per_token),
+                 kv = static_cast<double>(m.kv_bytes_read_per_token),
                  states = 2 * static_cast<double>(m.state_bytes);
     const auto rate = [&](double depth) { return usual_share * bandwidth / (weights + states + kv * depth); };
     j["tokens_per_second"] = {{"empty", rate(0)}, {"full", rate(m.ctx)}};

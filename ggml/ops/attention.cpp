@@ -159,7 +159,8 @@ Ref attention(Builder& b, Ref q, Ref k_cache, Ref v_cache, const AttentionBatch&
     const bool heads = p.n_heads > 0 && p.n_kv_heads > 0 && p.n_heads % p.n_kv_heads == 0 && p.page_size > 0;
     const bool shapes = q && cols(q) == int64_t{p.n_heads} * p.head_dim && cols(k_cache) == p.head_dim &&
                         cols(v_cache) == p.v_head_dim && (!sinks || cols(sinks) == p.n_heads);
-    const bool inputs = is_i32(b, batch.seq_rows) && is_i32(b, batch.positions) &&
+    const bool pages = heads && b.value(k_cache).rows % (int64_t{p.n_kv_heads} * p.page_size) == 0;
+    const bool inputs = pages && is_i32(b, batch.seq_rows) && is_i32(b, batch.positions) &&
                         is_i32(b, batch.page_table) && cols(batch.seq_rows) == 2;
     if (!b.require(heads && shapes && inputs,
                    cat("attention of ", p.n_heads, " heads over ", p.n_kv_heads, " kv heads of ", p.head_dim,

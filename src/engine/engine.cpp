@@ -102,7 +102,7 @@ std::vector<std::unique_ptr<Drafter>> Engine::State::make_drafters(const Sampler
     const auto bytes = [](size_t n) { return static_cast<double>(n); };
     Worth worth;
     worth.least += 0.7 * bytes(m.expert_bytes) / bytes(m.matmul_bytes);  // another row may have other experts
-    worth.n_tokens = bytes(m.matmul_bytes) / bytes(m.kv_bytes_per_token);
+    worth.n_tokens = bytes(m.matmul_bytes) / bytes(m.kv_bytes_read_per_token);
     if (!draft_model) {
         drafters.push_back(std::make_unique<LookupDrafter>(worth));
         return drafters;

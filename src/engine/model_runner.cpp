@@ -137,8 +137,7 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
         !checked_mul<int64_t>(pages, most_rows, cache_rows) || cache_rows > INT32_MAX)
         return usage("context", cat(config.ctx, " tokens are more than the cache can address"),
                      "give a smaller --ctx");
-    const int64_t longest =
-        has_states(spec) ? int64_t{1} << std::bit_width(static_cast<uint32_t>(config.ctx)) : 1;
+    const int64_t longest = has_states(spec) ? int64_t{std::bit_ceil(static_cast<uint32_t>(config.ctx))} : 1;
     if (!checked_mul<int64_t>(n_states, std::max(most_state_rows, longest), cache_rows) ||
         cache_rows > INT32_MAX)
         return usage("batch", cat(config.max_sequences, " sequences are more than the cache can address"),
@@ -167,6 +166,7 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     const MatmulCost matmuls = matmul_cost(dry);
     r.forecast_ = {dry.footprint(),
                    *kv_bytes_per_token(spec, r.config_.k_type, r.config_.v_type),
+                   *kv_bytes_read_per_token(spec, r.config_.k_type, r.config_.v_type),
                    matmuls.bytes,
                    matmuls.expert_bytes,
                    state_bytes(spec),

@@ -61,10 +61,11 @@ struct Batch {
 struct MemoryForecast {
     std::vector<DeviceFootprint> devices;
     size_t kv_bytes_per_token = 0;
-    size_t matmul_bytes = 0;  // weights that every step reads
-    size_t expert_bytes = 0;  // of them, those that another row may have others of
-    size_t state_bytes = 0;   // of one sequence, which each of its tokens reads and writes
-    int32_t n_states = 0;     // so many there is room for
+    size_t kv_bytes_read_per_token = 0;  // by a later token: layers may share keys and values
+    size_t matmul_bytes = 0;             // weights that every step reads
+    size_t expert_bytes = 0;             // of them, those that another row may have others of
+    size_t state_bytes = 0;              // of one sequence, which each of its tokens reads and writes
+    int32_t n_states = 0;                // so many there is room for
     int32_t ctx = 0;
     int32_t n_ctx_train = 0;               // what the model was made for; 0: not known
     int32_t n_layers = 0, gpu_layers = 0;  // of the model; of them on the second backend

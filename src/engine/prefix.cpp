@@ -64,13 +64,15 @@ void Engine::State::remember(std::span<const Token> stored, std::span<const Bloc
         if (groups[g].index) groups[g].index->insert(filled, tables[g].pages());
 }
 
-void Engine::State::remember_states(std::span<const Token> stored, std::span<const BlockTable> tables) {
-    for (size_t g = 0; g < groups.size(); ++g) {
-        // A step that was started may have taken it further.
+// Whether it was not known. A step that was started may have taken a state further: then it is not these
+// tokens'.
+bool Engine::State::remember_states(std::span<const Token> stored, std::span<const BlockTable> tables) {
+    bool fresh = false;
+    for (size_t g = 0; g < groups.size(); ++g)
         if (groups[g].known_states && tables[g].length() == static_cast<int32_t>(stored.size()) &&
             !stored.empty())
-            groups[g].known_states->insert(stored, tables[g].pages().front());
-    }
+            fresh |= groups[g].known_states->insert(stored, tables[g].pages().front());
+    return fresh;
 }
 
 Result<CachedPrefix> Engine::export_prefix(std::span<const Token> tokens) {

@@ -75,7 +75,7 @@ struct Engine::State {
     bool ends_with_next(const Sequence& s) const;  // whatever token that is
     void remember(Sequence& s);
     void remember(std::span<const Token> stored, std::span<const BlockTable> tables, bool last_page);
-    void remember_states(std::span<const Token> stored, std::span<const BlockTable> tables);
+    bool remember_states(std::span<const Token> stored, std::span<const BlockTable> tables);
     int32_t stop_before_end(const Sequence& s) const;
     Result<void> reserve(Batch& batch, Sequence& s, int32_t count);
     size_t n_running() const;

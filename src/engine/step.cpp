@@ -177,8 +177,8 @@ void Engine::State::keep_state(Sequence& s, int32_t end) {
     if (s.kept_state > 0 && end < stop)
         for (KvGroup& group : groups)
             if (group.known_states) group.known_states->forget(beginning(s.kept_state));
-    remember_states(beginning(end), s.tables);
-    s.kept_state = end < stop ? end : 0;
+    const bool fresh = remember_states(beginning(end), s.tables);
+    s.kept_state = fresh && end < stop ? end : 0;
 }
 
 Result<Engine::State::Launched> Engine::State::launch_next() {

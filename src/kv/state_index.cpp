@@ -27,11 +27,12 @@ StateMatch StateIndex::match(std::span<const int32_t> tokens) {
     return best;
 }
 
-void StateIndex::insert(std::span<const int32_t> tokens, PageId page) {
-    if (tokens.empty() || page == no_page || pool_->cached(page)) return;
-    if (const StateMatch known = match(tokens); known.n_tokens == static_cast<int32_t>(tokens.size())) return;
+bool StateIndex::insert(std::span<const int32_t> tokens, PageId page) {
+    if (tokens.empty() || page == no_page || pool_->cached(page)) return false;
+    if (match(tokens).n_tokens == static_cast<int32_t>(tokens.size())) return false;
     state(page) = {{tokens.begin(), tokens.end()}, ++clock_};
     pool_->set_cached(page, true);
+    return true;
 }
 
 void StateIndex::page_idle(PageId page) { state(page).last_used = ++clock_; }

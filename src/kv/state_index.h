@@ -30,8 +30,8 @@ class StateIndex final : public PageCache {
 
     // `page`, which must be busy, is the state behind all of `tokens`, and nobody writes it any more: whoever
     // goes on writes into a copy (PagePool::shared). Where these tokens are known already, the older page
-    // stays.
-    void insert(std::span<const int32_t> tokens, PageId page);
+    // stays. Returns whether it is this page.
+    bool insert(std::span<const int32_t> tokens, PageId page);
 
     // The state behind exactly these tokens is no longer wanted.
     void forget(std::span<const int32_t> tokens);

@@ -342,7 +342,8 @@ Storage in_order(Storage storage) {
 // Layers that attend to another's keys and values need none, though files may hold them.
 void drop_shared_kv(OpenedModel& m) {
     for (uint32_t i = m.hyper.n_layers - m.hyper.n_shared_kv_layers; i < m.hyper.n_layers; ++i)
-        for (const std::string_view name : {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"})
+        for (const std::string_view name :
+             {"attn_k.weight", "attn_k.bias", "attn_v.weight", "attn_v.bias", "attn_k_norm.weight"})
             m.tensors.erase(cat("blk.", i, ".", name));
 }
 

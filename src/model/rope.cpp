@@ -39,6 +39,11 @@ bool is_none(const RopeScaling& s) { return s.type == "none" || s.type == "defau
 
 }  // namespace
 
+// As config.json means it: the fraction that a float cannot hold is not a smaller number.
+size_t rotating_pairs(size_t pairs, float share) {
+    return static_cast<size_t>(static_cast<double>(pairs) * static_cast<double>(share) + 1e-4);
+}
+
 float yarn_magnitude(float factor, float mscale) {
     return static_cast<float>(0.1 * static_cast<double>(mscale) * std::log(std::max(1.0f, factor)) + 1);
 }
@@ -94,8 +99,7 @@ Result<RopeSpec> make_rope(const Hyper& h, int32_t rot_dim, RopeStyle style,
         const double plain =
             std::pow(static_cast<double>(h.rope_theta), -2.0 * static_cast<double>(i) / rot_dim);
         const double extra = stored.empty() ? 1.0 : static_cast<double>(stored[i]);
-        const bool rotates =
-            static_cast<double>(i) < static_cast<double>(pairs) * static_cast<double>(h.rotated_share);
+        const bool rotates = i < rotating_pairs(pairs, h.rotated_share);
         r.inv_freq.push_back(rotates ? static_cast<float>(plain / (static_cast<double>(factors[i]) * extra))
                                      : 0.0f);
     }

@@ -13,6 +13,9 @@ namespace nibble {
 // GGUF stores the Llama 3 ones as the tensor rope_freqs.weight.
 Result<std::vector<float>> rope_factors(const RopeScaling& scaling, float theta, int32_t rot_dim);
 
+// How many of the pairs of a head rotate, the first, when a share of it does.
+size_t rotating_pairs(size_t pairs, float share);
+
 // YaRN's factor on what rotates, 1 + 0.1 mscale ln(factor).
 float yarn_magnitude(float factor, float mscale);
 

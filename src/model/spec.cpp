@@ -56,13 +56,37 @@ size_t state_bytes(const ModelSpec& spec) {
     return bytes;
 }
 
+namespace {
+
+// Of one token in one layer.
+std::optional<size_t> kv_bytes(const KvLayer& l, Type k_type, Type v_type) {
+    if (l.is_state() || l.n_kv_heads == 0) return size_t{0};
+    const auto k = row_bytes(k_type, l.k_dim), v = row_bytes(v_type, l.v_dim);
+    if (!k || !v || !row_bytes(k_type, l.v_first)) return {};
+    return static_cast<size_t>(l.n_kv_heads) * (*k + *v);
+}
+
+}  // namespace
+
 std::optional<size_t> kv_bytes_per_token(const ModelSpec& spec, Type k_type, Type v_type) {
     size_t bytes = 0;
     for (const KvLayer& l : kv_layers(spec)) {
-        if (l.is_state() || l.n_kv_heads == 0) continue;
-        const auto k = row_bytes(k_type, l.k_dim), v = row_bytes(v_type, l.v_dim);
-        if (!k || !v || !row_bytes(k_type, l.v_first)) return {};
-        bytes += static_cast<size_t>(l.n_kv_heads) * (*k + *v);
+        const auto one = kv_bytes(l, k_type, v_type);
+        if (!one) return {};
+        bytes += *one;
+    }
+    return bytes;
+}
+
+std::optional<size_t> kv_bytes_read_per_token(const ModelSpec& spec, Type k_type, Type v_type) {
+    const auto layers = kv_layers(spec);
+    size_t bytes = 0;
+    for (size_t i = 0; i < layers.size(); ++i) {
+        const auto* a = std::get_if<AttentionSpec>(&spec.layers[i].mixer);
+        const bool others = a && a->kv_layer >= 0;
+        const auto one = kv_bytes(layers[others ? static_cast<size_t>(a->kv_layer) : i], k_type, v_type);
+        if (!one) return {};
+        bytes += *one;
     }
     return bytes;
 }

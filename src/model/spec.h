@@ -27,7 +27,6 @@ struct RopeSpec {
 enum class QkNorm : uint8_t { none, head, row };
 
 // Softmax attention over the paged cache. Present tensors switch on: biases, sinks, one fused attn_qkv.
-// Without attn_v values are the projected keys.
 struct AttentionSpec {
     int32_t n_heads = 0;
     int32_t n_kv_heads = 0;
@@ -37,6 +36,7 @@ struct AttentionSpec {
     float scale = 0;     // usually 1 / sqrt(head_dim)
     float softcap = 0;   // 0: none
     QkNorm qk_norm = QkNorm::none;
+    bool keys_are_values = false;          // as projected: there is no attn_v
     bool v_norm = false;                   // of each head of values, without a weight
     int32_t kv_layer = -1;                 // whose keys and values it attends to; -1: its own
     bool gated = false;                    // a gate beside each head's queries multiplies its output
@@ -178,5 +178,7 @@ bool has_states(const ModelSpec& spec);
 size_t state_bytes(const ModelSpec& spec);
 // Bytes of keys and values per token, all layers; nothing when a head is no whole number of blocks.
 std::optional<size_t> kv_bytes_per_token(const ModelSpec& spec, Type k_type, Type v_type);
+// The same of what a later token reads of it: layers may attend to the keys and values of others.
+std::optional<size_t> kv_bytes_read_per_token(const ModelSpec& spec, Type k_type, Type v_type);
 
 }  // namespace nibble

@@ -57,7 +57,7 @@ Result<std::vector<std::pair<std::string, std::vector<float>>>> factor_tensors(c
         list = {{"rope_factors_long.weight", s.long_factors}, {"rope_factors_short.weight", s.short_factors}};
     if (h.rotated_share < 1) {
         std::vector<float> divisors(h.rope_dim / 2, 1.0f);
-        const auto pairs = static_cast<size_t>(static_cast<float>(divisors.size()) * h.rotated_share);
+        const size_t pairs = rotating_pairs(divisors.size(), h.rotated_share);
         std::fill(divisors.begin() + static_cast<std::ptrdiff_t>(pairs), divisors.end(), 1e30f);
         list.emplace_back("rope_freqs.weight", std::move(divisors));
     }

@@ -55,8 +55,9 @@ std::optional<uint8_t> byte_name(std::string_view token) {
 bool is_white(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 // Control tokens that end an answer even where a model file does not say so.
-constexpr std::string_view usual_ends[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>", "<|endoftext|>",
-                                           "<|end|>",    "<end_of_turn>", "<|return|>", "<|call|>"};
+constexpr std::string_view usual_ends[] = {"<|im_end|>",    "<|eot_id|>", "<|eom_id|>",
+                                           "<|endoftext|>", "<|end|>",    "<end_of_turn>",
+                                           "<|return|>",    "<|call|>",   "<turn|>"};
 
 Error bad_vocab(std::string what) {
     return {ErrorCode::corrupt, "tokenizer", std::move(what),

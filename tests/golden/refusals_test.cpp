@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "ggml/base/mapped_file.h"
+#include "ggml/cpu/cpu_backend.h"
 #include "src/model/vocab_file.h"
 #include "src/quant/convert.h"
 #include "tests/golden/single_sequence.h"
@@ -137,6 +138,45 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         INFO(model.error().message());
         CHECK(model.error().message().find(c.says) != std::string::npos);
         CHECK(model.error().message().starts_with(copy.dir.string()));
+    }
+}
+
+TEST_CASE("values that are missing, and keys that do not fit who attends to them, are refused") {
+    struct Change {
+        std::string_view model, without;  // tensor
+        std::vector<int32_t> kv_heads;
+        std::string_view says;
+    };
+    const Change changes[] = {{"llama", "blk.1.attn_v.weight", {}, "blk.1.attn_v.weight"},
+                              {"gemma4", "blk.0.attn_v.weight", {}, "blk.0.attn_v.weight"},
+                              {"gemma4", "", {2, 2, 2, 4, 4, 4}, "other heads"},
+                              {"gemma4", "", {2, 2, 2, 1, 1, 1}, "other heads"},
+                              {"gemma4", "", {2, 2}, "stated size"},
+                              {"gemma4", "", {0, 2, 2, 2, 2, 2}, ""}};
+    const auto backend = CpuBackend::create({1, ""});
+    REQUIRE(backend);
+    Backend* const list[] = {backend->get()};
+    for (const Change& c : changes) {
+        CAPTURE(c.model);
+        CAPTURE(c.says);
+        const Copy copy(c.model);
+        const auto model = open(copy.dir);
+        REQUIRE(model);
+        const fs::path path = copy.dir / "whole.gguf";
+        REQUIRE(to_gguf(**model, path));
+        const auto whole = TensorFile::open(path);
+        REQUIRE(whole);
+        Metadata m = whole->metadata();
+        if (!c.kv_heads.empty()) m.set(cat(c.model, ".attention.head_count_kv"), MetaArray(c.kv_heads));
+        std::vector<TensorInfo> tensors;
+        for (const TensorInfo& t : whole->tensors())
+            if (t.name != c.without) tensors.push_back(t);
+        auto file = TensorFile::in_memory(std::move(m), std::move(tensors), nullptr, false);
+        REQUIRE(file);
+        const auto refused = ModelRunner::forecast(std::move(*file), {}, list);
+        REQUIRE(!refused);
+        INFO(refused.error().message());
+        CHECK(refused.error().message().find(c.says) != std::string::npos);
     }
 }
 

@@ -68,9 +68,12 @@ void list_fields(Fields& f, Hyper& h) {
 
 void fields(Fields& f, Hyper& h) {
     if (!f.is_writing()) h.norm_eps = 1e-6f, h.rope_theta = 1e6f, h.rope_theta_local = 1e4f, h.attn_scale = 1;
+    if (f.from_hf() && !f.states("", "rope_parameters")) h.rope_share = 0.25f;
+    if (!f.from_hf() && !f.is_writing()) h.logit_softcap = 30;  // which files leave out
     standard_fields(f, h);
     if (f.from_hf() && h.rope_scaling.type == "proportional") h.rope_scaling.type = "none";
-    sliding_fields(f, h, f.is_writing() ? 0 : 6);  // readers want the pattern stated
+    sliding_fields(f, h, f.is_writing() ? 0 : 6);                     // readers want the pattern stated
+    if (f.from_hf() && !h.sliding.empty()) h.sliding.back() = false;  // whatever is stated
     head_fields(f, h);
     f.optional("rope.freq_base_swa", "rope_parameters.sliding_attention.rope_theta", h.rope_theta_local);
     f.optional("attention.shared_kv_layers", "num_kv_shared_layers", h.n_shared_kv_layers);
@@ -103,17 +106,28 @@ Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
     ModelSpec s = NIBBLE_TRY(gemma_spec(h, tensors, true));
     set_qk_norm(s, QkNorm::head);
     s.n_per_layer = static_cast<int32_t>(h.n_per_layer);
+    const auto attention = [&](size_t i) -> AttentionSpec& {
+        return std::get<AttentionSpec>(s.layers[i].mixer);
+    };
+    const auto slides = [&](size_t i) { return i < h.sliding.size() && h.sliding[i]; };
     const size_t first_shared = s.layers.size() - h.n_shared_kv_layers;
     for (size_t i = 0; i < s.layers.size(); ++i) {
         s.layers[i].out_scale = NIBBLE_TRY(out_scale(tensors, i));
-        auto& a = std::get<AttentionSpec>(s.layers[i].mixer);
+        AttentionSpec& a = attention(i);
         a.v_norm = true;
-        for (size_t j = first_shared; i >= first_shared && a.kv_layer < 0 && j-- > 0;)
-            if (std::get<AttentionSpec>(s.layers[j].mixer).rope == a.rope)
-                a.kv_layer = static_cast<int32_t>(j);
-        if (i >= first_shared && a.kv_layer < 0)
+        a.keys_are_values = !slides(i) && !tensors.contains(cat("blk.", i, ".attn_v.weight"));
+        if (i < first_shared) continue;
+        size_t from = first_shared;  // behind the last of its kind that has keys
+        while (from > 0 && slides(from - 1) != slides(i)) --from;
+        if (from == 0)
             return Error{ErrorCode::corrupt, "shared_kv_layers",
                          cat("layer ", i, " has no keys to attend to"), ""};
+        const AttentionSpec& other = attention(from - 1);
+        if (other.n_kv_heads != a.n_kv_heads || other.head_dim != a.head_dim || other.kv_group != a.kv_group)
+            return Error{ErrorCode::corrupt, "shared_kv_layers",
+                         cat("layer ", i, " cannot attend to the keys of layer ", from - 1, ": other heads"),
+                         ""};
+        a.kv_layer = static_cast<int32_t>(from - 1);
     }
     return s;
 }

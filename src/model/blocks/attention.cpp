@@ -6,9 +6,6 @@
 namespace nibble {
 namespace {
 
-// Of its own; otherwise they are the projected keys.
-bool has_values(Forward& f) { return f.has("attn_v.weight") || f.has("attn_qkv.weight"); }
-
 // With the gates, which stand behind the queries of their head.
 int64_t query_cols(const AttentionSpec& a) { return int64_t{a.n_heads} * a.head_dim * (a.gated ? 2 : 1); }
 
@@ -30,7 +27,7 @@ Ref project_qkv(Forward& f, const AttentionSpec& a, Ref h) {
     };
     add("attn_q", q_cols);
     if (a.kv_layer < 0) add("attn_k", k_cols);
-    if (a.kv_layer < 0 && has_values(f)) add("attn_v", v_cols);
+    if (a.kv_layer < 0 && !a.keys_are_values) add("attn_v", v_cols);
     return matmul(f.builder(), weights, h, {{}, biases});
 }
 
@@ -59,7 +56,7 @@ Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
     if (own) {
         const Ref projected = b.columns(qkv, q_cols, k_cols);
         k = qk_norm(f, a, projected, "attn_k_norm.weight");
-        v = has_values(f) ? b.columns(qkv, q_cols + k_cols, v_cols) : projected;
+        v = a.keys_are_values ? projected : b.columns(qkv, q_cols + k_cols, v_cols);
         if (a.v_norm) v = norm(b, v, {}, {f.spec().norm_eps, a.v_head_dim});
     }
 
