@@ -232,9 +232,9 @@ void choose(const double* choice, int64_t n, int64_t used, float* ids) {
     }
 }
 
-// `choice` is scratch for n numbers.
-void route_row(const MoeRouteParams& p, const float* x, const float* bias, int64_t n, double* choice,
-               float* out) {
+// `choice` is scratch for n numbers; bias and scales may be null.
+void route_row(const MoeRouteParams& p, const float* x, const float* bias, const float* scales, int64_t n,
+               double* choice, float* out) {
     const bool plain = !bias && p.n_groups == 1;  // the logits fall as the scores do
     const float top = *std::max_element(x, x + n);
     double total = 1;
@@ -258,7 +258,10 @@ void route_row(const MoeRouteParams& p, const float* x, const float* bias, int64
         sum += choice[j];
     }
     const double factor = static_cast<double>(p.scale) / (p.normalize ? sum : 1);
-    for (int64_t j = 0; j < p.n_used; ++j) weights[j] = static_cast<float>(choice[j] * factor);
+    for (int64_t j = 0; j < p.n_used; ++j) {
+        const double own = scales ? static_cast<double>(scales[static_cast<int64_t>(out[j])]) : 1;
+        weights[j] = static_cast<float>(choice[j] * factor * own);
+    }
 }
 
 }  // namespace
@@ -269,12 +272,13 @@ size_t moe_route_scratch(const Exec& exec, const OpArgs& a) {
 
 void run_moe_route(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
     const auto& p = a.params->as<MoeRouteParams>();
-    const Tensor &logits = a.in[0], &bias = a.in[1], &out = a.out[0];
+    const Tensor &logits = a.in[0], &bias = a.in[1], &scales = a.in[2], &out = a.out[0];
     const int64_t n = logits.cols;
     exec.rows(logits.rows, n * (p.n_used + 8), [&](int64_t first, int64_t last, int worker) {
         double* const choice = reinterpret_cast<double*>(scratch.data()) + worker * n;
         for (int64_t t = first; t < last; ++t)
-            route_row(p, logits.row(t), bias ? bias.row(0) : nullptr, n, choice, out.row(t));
+            route_row(p, logits.row(t), bias ? bias.row(0) : nullptr, scales ? scales.row(0) : nullptr, n,
+                      choice, out.row(t));
     });
 }
 

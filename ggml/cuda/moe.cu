@@ -51,7 +51,7 @@ __device__ void limit_groups(const MoeRouteParams& p, float* choice, int n, floa
 }
 
 // A warp per row. Each round finds the first expert in order after the last chosen one.
-__global__ void moe_route_kernel(View logits, View bias, View out, MoeRouteParams p) {
+__global__ void moe_route_kernel(View logits, View bias, View scales, View out, MoeRouteParams p) {
     wait_for_previous();
     const int64_t t = block_x();
     const int n = logits.cols;
@@ -96,7 +96,10 @@ __global__ void moe_route_kernel(View logits, View bias, View out, MoeRouteParam
     }
     sync_warp();
     const float factor = p.normalize ? p.scale / sum : p.scale;
-    for (int j = lane(); j < p.n_used; j += 32) to[p.n_used + j] *= factor;
+    for (int j = lane(); j < p.n_used; j += 32) {
+        const int expert = static_cast<int>(to[j]);
+        to[p.n_used + j] *= factor * (scales && expert < n ? scales.row(0)[expert] : 1);
+    }
 }
 
 __global__ void moe_sum_kernel(View y, View routes, View shared, View gate, View out) {
@@ -125,7 +128,8 @@ void run_moe_route(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const auto& p = a.params->as<MoeRouteParams>();
     const bool plain = !a.in[1] && p.n_groups == 1;
     const size_t shared = plain ? 0 : static_cast<size_t>(a.in[0].cols + p.n_groups) * sizeof(float);
-    launch(moe_route_kernel, Dims{a.in[0].rows, 1, 1, 32, shared}, *e.stream, a.in[0], a.in[1], a.out[0], p);
+    launch(moe_route_kernel, Dims{a.in[0].rows, 1, 1, 32, shared}, *e.stream, a.in[0], a.in[1], a.in[2],
+           a.out[0], p);
 }
 
 void run_moe_sum(const Exec& e, const OpArgs& a, std::span<std::byte>) {

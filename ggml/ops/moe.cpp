@@ -50,7 +50,7 @@ void limit_groups(std::vector<double>& choice, const MoeRouteParams& p) {
 
 void route_reference(const OpArgs& a) {
     const auto& p = a.params->as<MoeRouteParams>();
-    const Tensor &logits = a.in[0], &bias = a.in[1], &out = a.out[0];
+    const Tensor &logits = a.in[0], &bias = a.in[1], &scales = a.in[2], &out = a.out[0];
     const auto n = static_cast<size_t>(logits.cols), used = static_cast<size_t>(p.n_used);
     for (int64_t t = 0; t < logits.rows; ++t) {
         const std::span<const float> row(logits.row(t), n);
@@ -64,8 +64,9 @@ void route_reference(const OpArgs& a) {
         for (size_t j = 0; j < used; ++j) sum += scores[order[j]];
         for (size_t j = 0; j < used; ++j) {
             out.row(t)[j] = static_cast<float>(order[j]);
-            const double weight = scores[order[j]] / (p.normalize ? sum : 1);
-            out.row(t)[used + j] = static_cast<float>(weight * static_cast<double>(p.scale));
+            double weight = scores[order[j]] / (p.normalize ? sum : 1) * static_cast<double>(p.scale);
+            if (scales) weight *= static_cast<double>(scales.row(0)[order[j]]);
+            out.row(t)[used + j] = static_cast<float>(weight);
         }
     }
 }
@@ -83,13 +84,17 @@ OpCase route_case(int64_t rows, int64_t experts, int32_t used, bool normalize) {
             }};
 }
 
-OpCase gated_route_case(int64_t rows, int64_t experts, MoeRouteParams p, bool bias) {
+OpCase gated_route_case(int64_t rows, int64_t experts, MoeRouteParams p, bool bias, bool scales = false) {
     return {cat("moe_route ", rows, " rows, ", p.n_used, " of ", experts, ", ", p.n_groups_used, " of ",
                 p.n_groups, " groups", p.gating == Gating::sigmoid ? " sigmoid" : "",
-                p.normalize ? " normalized" : "", bias ? " +bias" : ""),
+                p.normalize ? " normalized" : "", bias ? " +bias" : "", scales ? " +scales" : ""),
             token_shape(rows), 1e-12, [=](Builder& b, CaseSink& s) {
                 const Ref logits = s.random_input(b, RowDim::tokens, experts);
-                moe_route(b, logits, p, bias ? s.random_weight(b, Type::f32, 1, experts) : Ref{});
+                const auto row = [&](bool there) {
+                    return there ? s.random_weight(b, Type::f32, 1, experts) : Ref{};
+                };
+                const Ref biases = row(bias);
+                moe_route(b, logits, p, biases, row(scales));
             }};
 }
 
@@ -105,6 +110,8 @@ std::vector<OpCase> route_cases() {
             list.push_back(gated_route_case(5, 12, {4, normalize, gating, 3, 2, 1}, false));
             list.push_back(gated_route_case(4, 6, {2, normalize, gating, 6, 2, 1}, true));
             list.push_back(gated_route_case(7, 37, {5, normalize, gating, 1, 1, 0.5f}, true));
+            list.push_back(gated_route_case(6, 40, {4, normalize, gating, 1, 1, 1}, false, true));
+            list.push_back(gated_route_case(3, 37, {5, normalize, gating, 1, 1, 2}, true, true));
         }
     }
     return list;
@@ -250,12 +257,14 @@ const OpDef moe_matmul_op{static_cast<uint16_t>(Op::moe_matmul),
 const OpDef moe_sum_op{
     static_cast<uint16_t>(Op::moe_sum), "moe_sum", sum_reference, sum_cost, nullptr, sum_cases};
 
-Ref moe_route(Builder& b, Ref logits, MoeRouteParams p, Ref bias) {
-    const Value &v = b.value(logits), &w = b.value(bias);
+Ref moe_route(Builder& b, Ref logits, MoeRouteParams p, Ref bias, Ref scales) {
+    const Value& v = b.value(logits);
+    const auto fits = [&](Ref row) {
+        return !row || (is_f32(b, row) && b.value(row).rows == 1 && b.value(row).cols == v.cols);
+    };
     if (!b.require(logits && is_f32(b, logits) && p.n_used > 0 && p.n_used <= v.cols && v.cols <= max_experts,
                    cat("routing to ", p.n_used, " of ", v.cols, " experts")) ||
-        !b.require(!bias || (is_f32(b, bias) && w.rows == 1 && w.cols == v.cols),
-                   cat("routing bias of ", w.cols, " columns for ", v.cols, " experts")))
+        !b.require(fits(bias) && fits(scales), cat("a bias or scales that are not of ", v.cols, " experts")))
         return {};
     const bool groups = p.n_groups > 0 && p.n_groups <= max_expert_groups && v.cols % p.n_groups == 0 &&
                         p.n_groups_used > 0 && p.n_groups_used <= p.n_groups &&
@@ -263,7 +272,8 @@ Ref moe_route(Builder& b, Ref logits, MoeRouteParams p, Ref bias) {
     if (!b.require(groups, cat("routing to ", p.n_used, " of ", v.cols, " experts in ", p.n_groups_used,
                                " of ", p.n_groups, " groups")))
         return {};
-    return b.emit(moe_route_op, {logits, bias}, p, {{Type::f32, v.dim, v.rows, 2 * int64_t{p.n_used}}})[0];
+    return b.emit(moe_route_op, {logits, bias, scales}, p,
+                  {{Type::f32, v.dim, v.rows, 2 * int64_t{p.n_used}}})[0];
 }
 
 Ref moe_matmul(Builder& b, std::span<const Ref> weights, Ref x, Ref routes, MoeMatmulParams p,

@@ -196,7 +196,8 @@ void copy_pages(Builder& b, Ref cache, Ref pairs, CopyPagesParams p);
 // logits f32 [T x E] -> routes f32 [T x 2 n_used]: first the numbers of the chosen experts (exact in f32),
 // then their weights. An expert's score is the softmax of its logit over all experts, or its sigmoid. Chosen
 // are the largest of score + bias (f32 [1 x E], optional), falling, the lower number first among equals.
-// Weights are the scores without the bias, with `normalize` divided by their sum, times `scale`.
+// Weights are the scores without the bias, with `normalize` divided by their sum, times `scale`, times the
+// expert's own of `scales` (f32 [1 x E], optional).
 // With n_groups > 1, E / n_groups experts each, only the best n_groups_used groups have a choice: by their
 // best score + bias under softmax, by the sum of their best two under sigmoid (DeepSeek-V2, arXiv:2405.04434;
 // DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
@@ -211,7 +212,7 @@ struct MoeRouteParams {
     int32_t n_groups_used = 1;
     float scale = 1;
 };
-Ref moe_route(Builder& b, Ref logits, MoeRouteParams p, Ref bias = {});
+Ref moe_route(Builder& b, Ref logits, MoeRouteParams p, Ref bias = {}, Ref scales = {});
 
 // ---- moe_matmul: each row times the matrices of its experts -----------------------------------------------
 // x f32 [T x K], or [T x n_used * K] with an input of its own for each chosen expert; routes from moe_route;

@@ -37,8 +37,9 @@ void add(Fnv& fnv, const ShortConvSpec& s) { fnv.numbers(s.n_taps); }
 void add(Fnv& fnv, const DenseFfnSpec& f) { fnv.numbers(f.n_ff, f.act, f.gated); }
 void add(Fnv& fnv, const MoeFfnSpec& f) {
     fnv.numbers(f.n_experts, f.n_used, f.n_ff, f.normalize, f.gating, f.n_groups, f.n_groups_used, f.scale,
-                f.act, f.limit, f.up_shift, f.n_ff_shared);
+                f.router_scale, f.act, f.limit, f.up_shift, f.n_ff_shared);
 }
+void add(Fnv& fnv, const TwinFfnSpec& f) { add(fnv, f.dense), add(fnv, f.experts); }
 
 // What the model computes of its weights, with the choices that use_context() made: a folder's config.json is
 // no metadata, and frequencies can depend on the length of the context.

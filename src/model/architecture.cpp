@@ -132,6 +132,16 @@ Result<void> add_expert(TensorMap& map, const Named& named, const TensorInfo& t,
     return {};
 }
 
+// Of a GGUF file's tensor whose canonical form is another.
+Named canonical_gguf(const TensorInfo& t, const Architecture& arch) {
+    for (const NamePair& p : arch.own_names)  // older files
+        if (p.storage == Storage::latent && match(t.name, {p.canonical, p.canonical}))
+            return {t.name, p.storage, {}};
+    if (auto gates = match(t.name, {"blk.{}.ffn_gate_up_exps", "blk.{}.ffn_gate_exps"}))
+        return {std::move(*gates), Storage::gate_up, {}};
+    return {t.name, Storage::same, {}};
+}
+
 // Gates and ups of experts in one tensor, under the names of its halves.
 bool add_halves(TensorMap& map, const std::string& name, const TensorInfo& t, bool alternating) {
     constexpr std::string_view gate = "ffn_gate_exps";
@@ -201,10 +211,7 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
     std::map<std::string_view, int64_t> left_out;
     Scales scales;
     for (const TensorInfo& t : file.tensors()) {
-        Named named{t.name, Storage::same, {}};
-        for (const NamePair& p : arch.own_names)  // older GGUF files
-            if (p.storage == Storage::latent && match(t.name, {p.canonical, p.canonical}))
-                named.storage = p.storage;
+        Named named = canonical_gguf(t, arch);
         if (file.kind() == TensorFile::Kind::hf) {
             auto found = find_name(text_name(t.name), arch);
             if (!found)

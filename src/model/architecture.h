@@ -67,8 +67,8 @@ void attending_fields(Fields& f, Hyper& h, uint32_t period);
 
 // Experts: how many there are and how many a token uses.
 void expert_fields(Fields& f, Hyper& h);
-// Layers that have a router get experts; the others stay dense.
-void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors);
+// Layers that have a router get experts; the others stay dense. `beside`: next to what they are without.
+void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors, bool beside = false);
 
 // An opened, understood and checked model; nothing is loaded yet.
 struct OpenedModel {

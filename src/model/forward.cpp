@@ -48,12 +48,12 @@ Ref Forward::weight(std::string_view name, int64_t rows, int64_t cols, WeightUse
     return b_.weight(*t, full);
 }
 
-Ref Forward::norm(Ref x, std::string_view name) {
+Ref Forward::norm(Ref x, std::string_view name, Ref residual) {
     label(name);
     const int64_t width = b_.value(x).cols;
     const NormParams p{spec_.norm_eps, 0, spec_.layer_norm};
     return nibble::norm(b_, x, vector(cat(name, ".weight"), width), p,
-                        optional_vector(cat(name, ".bias"), width));
+                        optional_vector(cat(name, ".bias"), width), residual);
 }
 
 Ref Forward::block_input(Ref x, std::string_view name) { return layer_spec().pre_norm ? norm(x, name) : x; }
@@ -115,10 +115,7 @@ Ref Forward::record() {
         const Ref mixed =
             std::visit([&](const auto& mixer) { return mixer_block(*this, mixer, x); }, layer.mixer);
         const Ref input = layer.parallel ? keep_output_rows(x) : mixed;
-        if (const auto* moe = std::get_if<MoeFfnSpec>(&layer.ffn))
-            x = moe_ffn_block(*this, *moe, input, mixed);
-        else
-            x = dense_ffn_block(*this, std::get<DenseFfnSpec>(layer.ffn), input, mixed);
+        x = std::visit([&](const auto& ffn) { return ffn_block(*this, ffn, input, mixed); }, layer.ffn);
         if (for_layers) x = per_layer_block(*this, for_layers, x);
         if (layer.out_scale != 1) x = activate(b_, x, {Activation::none, 1, layer.out_scale});
         optional_vector("layer_output_scale.weight", 1);  // whose value is out_scale

@@ -75,7 +75,8 @@ class Forward {
     Ref rope(int32_t index) const { return index < 0 ? Ref{} : ropes_[static_cast<size_t>(index)]; }
     Ref slots(int32_t group) const { return slots_[static_cast<size_t>(group)]; }
     AttentionBatch batch(int32_t group) const;  // as ops over the cache want it
-    Ref norm(Ref x, std::string_view name);     // "<name>.weight" and, if present, "<name>.bias"
+    // With "<name>.weight" and, if present, "<name>.bias"; plus `residual` where there is one.
+    Ref norm(Ref x, std::string_view name, Ref residual = {});
     // The beginning of a block: the norm, unless the layer has none before its blocks.
     Ref block_input(Ref x, std::string_view name);
     // The end of a block: residual + scale * norm(y), the norm only where the layer has one after its blocks.
@@ -117,7 +118,13 @@ Ref mixer_block(Forward& f, const ShortConvSpec& s, Ref x);
 // What a token has for each layer beside the residual stream, and the block that takes a layer's part of it.
 Ref per_layer_inputs(Forward& f, Ref tokens, Ref x);
 Ref per_layer_block(Forward& f, Ref inputs, Ref x);
-Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual);
-Ref moe_ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual);
+Ref ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual);
+Ref ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual);
+Ref ffn_block(Forward& f, const TwinFfnSpec& s, Ref x, Ref residual);
+// Their parts, of an input h that the norm has passed: the dense one up to its last product; which experts a
+// row uses, and what each of those makes of it.
+Ref dense_hidden(Forward& f, const DenseFfnSpec& s, Ref h);
+Ref expert_routes(Forward& f, const MoeFfnSpec& s, Ref h);
+Ref expert_outputs(Forward& f, const MoeFfnSpec& s, Ref h, Ref routes);
 
 }  // namespace nibble

@@ -1,5 +1,6 @@
 // Rearranging what a checkpoint stores otherwise.
-// Element types are plain ones (f32, f16, bf16), so that an element is a whole number of bytes, or MXFP4.
+// Element types are plain ones (f32, f16, bf16), so that an element is a whole number of bytes, MXFP4, or any
+// where whole rows move.
 #include "src/model/source.h"
 
 #include <algorithm>
@@ -155,7 +156,8 @@ Result<void> check_source(const TensorSource& s) {
                      ""};
     if (s.in_columns() && t.ne[0] % 2)
         return Error{ErrorCode::corrupt, t.name, cat(t.ne[0], " columns are no gates and ups"), ""};
-    if (!s.scales && (t.foreign() || !info(t.type).decode || info(t.type).block_len != 1))
+    const bool whole_rows = s.is_half() && !s.in_columns();
+    if (!s.scales && (t.foreign() || !info(t.type).decode || (info(t.type).block_len != 1 && !whole_rows)))
         return Error{ErrorCode::unsupported, t.name,
                      cat("has the type ", t.type_name(), ", which cannot be rearranged"), ""};
     const int64_t entries = t.rows() == 1 ? t.cols() : t.rows();
@@ -248,7 +250,7 @@ std::vector<std::byte> rearranged(const TensorSource& s) {
         std::ranges::copy(t.data.first(out.size()), out.begin());
         return out;
     }
-    const size_t row = static_cast<size_t>(cols) * size;
+    const size_t row = *row_bytes(t.type, cols);
     if (s.storage == Storage::expert) {
         for (size_t e = 0; e < s.parts.size(); ++e)
             std::memcpy(out.data() + e * t.data.size(), s.parts[e]->data.data(), t.data.size());

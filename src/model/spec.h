@@ -95,8 +95,8 @@ struct DenseFfnSpec {
     bool gated = true;
 };
 
-// A mixture of gated experts. Present tensors switch on: biases, of the choice too, a shared expert, its
-// gate.
+// A mixture of gated experts. Present tensors switch on: biases, of the choice too, a factor on each expert's
+// output, a shared expert, its gate.
 struct MoeFfnSpec {
     int32_t n_experts = 0;
     int32_t n_used = 0;     // experts per token
@@ -106,15 +106,22 @@ struct MoeFfnSpec {
     int32_t n_groups = 1;  // as in MoeRouteParams, like the next two
     int32_t n_groups_used = 1;
     float scale = 1;
+    float router_scale = 1;  // of what the router says
     Activation act = Activation::silu;
     float limit = 0;          // of the gate and up, as in GluParams
     float up_shift = 0;       // likewise
     int32_t n_ff_shared = 0;  // of the expert that every token passes, 0: none
 };
 
+// Both side by side, added.
+struct TwinFfnSpec {
+    DenseFfnSpec dense;
+    MoeFfnSpec experts;
+};
+
 struct LayerSpec {
     std::variant<AttentionSpec, LatentAttentionSpec, DeltaNetSpec, ShortConvSpec> mixer;
-    std::variant<DenseFfnSpec, MoeFfnSpec> ffn;
+    std::variant<DenseFfnSpec, MoeFfnSpec, TwinFfnSpec> ffn;
     bool pre_norm = true;    // attn_norm, ffn_norm: of a block's input
     bool post_norm = false;  // post_attention_norm, post_ffw_norm: of a block's output, before the residual
     bool parallel = false;   // both blocks read the layer's input, and both are added to it

@@ -319,7 +319,7 @@ void expert_fields(Fields& f, Hyper& h) {
     f.optional("expert_used_count", "num_experts_per_tok", h.n_experts_used);
 }
 
-void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors) {
+void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors, bool beside) {
     if (h.n_experts == 0) return;
     MoeFfnSpec moe;
     moe.n_experts = static_cast<int32_t>(h.n_experts);
@@ -332,8 +332,16 @@ void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors) {
     moe.n_groups = static_cast<int32_t>(h.n_expert_groups);
     moe.n_groups_used = static_cast<int32_t>(h.n_expert_groups_used);
     moe.scale = h.expert_scale;
-    for (size_t i = 0; i < s.layers.size(); ++i)
-        if (tensors.contains(cat("blk.", i, ".ffn_gate_inp.weight"))) s.layers[i].ffn = moe;
+    for (size_t i = 0; i < s.layers.size(); ++i) {
+        if (!tensors.contains(cat("blk.", i, ".ffn_gate_inp.weight"))) continue;
+        auto& ffn = s.layers[i].ffn;
+        if (const auto* dense = std::get_if<DenseFfnSpec>(&ffn); dense && beside) {
+            moe.act = dense->act;
+            ffn = TwinFfnSpec{*dense, moe};
+        } else {
+            ffn = moe;
+        }
+    }
 }
 
 }  // namespace nibble

@@ -412,6 +412,26 @@ def gemma4_dense():
     return config, {"weights": layer_scalars, "wrap": sights}
 
 
+@architecture
+def gemma4_moe():
+    # Experts beside the feed-forward, full layers without values.
+    config = transformers.Gemma4TextConfig(**base(num_hidden_layers=3, head_dim=16, global_head_dim=32, num_global_key_value_heads=1,
+                                                  attention_k_eq_v=True, sliding_window=18, hidden_size_per_layer_input=0,
+                                                  layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+                                                  enable_moe_block=True, num_experts=6, top_k_experts=2,
+                                                  moe_intermediate_size=32, tie_word_embeddings=True))
+    return config, {"weights": router_scales}
+
+
+def router_scales(model, generator):
+    for name, p in model.named_parameters():
+        if name.endswith("router.scale") or name.endswith("per_expert_scale"):
+            p.data = (1 + 0.3 * torch.randn(p.shape, generator=generator)).to(torch.bfloat16).float()
+        if name.endswith("router.proj.weight"):
+            p.data *= 8  # what it says is divided by the root of its columns
+    return layer_scalars(model, generator)
+
+
 def layer_scalars(model, generator):
     for name, b in model.named_buffers():
         if name.endswith("layer_scalar"):

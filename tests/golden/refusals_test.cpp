@@ -119,7 +119,6 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         {"lfm2", "/block_multiple_of", 0, "feed-forward length"},
         {"lfm2", "/layer_types", json::array({"conv", "full_attention", "mamba"}), "layer_types"},
         {"lfm2_moe", "/norm_topk_prob", false, "norm_topk_prob"},
-        {"gemma4", "/enable_moe_block", true, "enable_moe_block"},
         {"gemma4", "/use_bidirectional_attention", "all", "use_bidirectional_attention"},
         {"gemma4", "/num_kv_shared_layers", 6, "without keys"},
         {"gemma4", "/num_kv_shared_layers", 5, "no keys to attend to"},

@@ -1,6 +1,7 @@
-// gemma4: Gemma 4 dense models (E2B, E4B, 31B), the text model; five sliding layers to one, whose heads are
-// wider and rotate in part, an embedding per layer, last layers that attend to the keys and values of earlier
-// ones. GGUF states the sizes of full layers under the usual keys and those of sliding ones apart.
+// gemma4: Gemma 4 (E2B, E4B, 31B, 26B-A4B), the text model; five sliding layers to one, whose heads are wider
+// and rotate in part, an embedding per layer, last layers that attend to the keys and values of earlier ones,
+// experts beside the feed-forward. GGUF states the sizes of full layers under the usual keys and those of
+// sliding ones apart.
 #include <algorithm>
 #include <utility>
 
@@ -21,6 +22,14 @@ constexpr NamePair names[] = {
     {"model.embed_tokens_per_layer", "per_layer_token_embd"},
     {"model.per_layer_model_projection", "per_layer_model_proj"},
     {"model.per_layer_projection_norm", "per_layer_proj_norm"},
+    {"model.layers.{}.router.proj", "blk.{}.ffn_gate_inp"},
+    {"model.layers.{}.router.scale", "blk.{}.ffn_gate_inp.scale"},
+    {"model.layers.{}.router.per_expert_scale", "blk.{}.ffn_down_exps.scale"},
+    {"model.layers.{}.experts.gate_up_proj", "blk.{}.ffn_gate_exps.weight", Storage::gate_up},
+    {"model.layers.{}.experts.down_proj", "blk.{}.ffn_down_exps.weight"},
+    {"model.layers.{}.pre_feedforward_layernorm_2", "blk.{}.pre_ffw_norm_2"},
+    {"model.layers.{}.post_feedforward_layernorm_1", "blk.{}.post_ffw_norm_1"},
+    {"model.layers.{}.post_feedforward_layernorm_2", "blk.{}.post_ffw_norm_2"},
     {"model.vision_tower.*", ""},
     {"model.audio_tower.*", ""},
     {"model.embed_vision.*", ""},
@@ -80,10 +89,17 @@ void fields(Fields& f, Hyper& h) {
     f.optional("embedding_length_per_layer_input", "hidden_size_per_layer_input", h.n_per_layer);
     f.optional("final_logit_softcapping", "final_logit_softcapping", h.logit_softcap);
     list_fields(f, h);
+    bool experts = f.is_writing() ? h.n_experts > 0 : !f.from_hf();
+    f.optional("", "enable_moe_block", experts);
+    if (experts) {
+        expert_fields(f, h);
+        f.optional("", "top_k_experts", h.n_experts_used);
+        f.optional("expert_feed_forward_length", "moe_intermediate_size|expert_intermediate_size",
+                   h.n_ff_expert);
+    }
     f.expect("hidden_activation", {"gelu_pytorch_tanh"});
     f.expect("quantization_config", {});
     f.expect("use_bidirectional_attention", {"vision"});
-    f.expect("enable_moe_block", {"false"});
     f.expect("rope_parameters.sliding_attention.rope_type", {"default"});
 }
 
@@ -100,11 +116,9 @@ Result<float> out_scale(const TensorMap& tensors, size_t layer) {
 }
 
 Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
-    if (h.n_experts > 0 || tensors.contains("blk.0.ffn_gate_inp.weight"))
-        return Error{ErrorCode::unsupported, "experts", "of Gemma 4 are not implemented",
-                     "use a dense model"};
     ModelSpec s = NIBBLE_TRY(gemma_spec(h, tensors, true));
     set_qk_norm(s, QkNorm::head);
+    set_experts(s, h, tensors, true);
     s.n_per_layer = static_cast<int32_t>(h.n_per_layer);
     const auto attention = [&](size_t i) -> AttentionSpec& {
         return std::get<AttentionSpec>(s.layers[i].mixer);
@@ -112,6 +126,8 @@ Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
     const auto slides = [&](size_t i) { return i < h.sliding.size() && h.sliding[i]; };
     const size_t first_shared = s.layers.size() - h.n_shared_kv_layers;
     for (size_t i = 0; i < s.layers.size(); ++i) {
+        if (auto* ffn = std::get_if<TwinFfnSpec>(&s.layers[i].ffn))
+            ffn->experts.router_scale = 1 / std::sqrt(static_cast<float>(h.n_embd));
         s.layers[i].out_scale = NIBBLE_TRY(out_scale(tensors, i));
         AttentionSpec& a = attention(i);
         a.v_norm = true;

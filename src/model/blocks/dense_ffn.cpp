@@ -22,14 +22,16 @@ Ref up(Forward& f, const DenseFfnSpec& s, Ref h) {
 
 }  // namespace
 
-Ref dense_ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual) {
-    Builder& b = f.builder();
-    const Ref h = f.block_input(x, f.layer_spec().ffn_norm);
+Ref dense_hidden(Forward& f, const DenseFfnSpec& s, Ref h) {
     f.label(s.gated ? "ffn_gate_up" : "ffn_up");
-    Ref y = up(f, s, h);
+    const Ref y = up(f, s, h);
     f.label("ffn_act");
-    y = s.gated ? glu(b, y, {s.act}) : activate(b, y, {s.act, 1, 1});
-    return f.project(y, "ffn_down", residual, "post_ffw_norm");
+    return s.gated ? glu(f.builder(), y, {s.act}) : activate(f.builder(), y, {s.act, 1, 1});
+}
+
+Ref ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual) {
+    const Ref h = f.block_input(x, f.layer_spec().ffn_norm);
+    return f.project(dense_hidden(f, s, h), "ffn_down", residual, "post_ffw_norm");
 }
 
 }  // namespace nibble

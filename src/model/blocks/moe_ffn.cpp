@@ -20,17 +20,20 @@ Ref shared_expert(Forward& f, const MoeFfnSpec& s, Ref h) {
 
 }  // namespace
 
-Ref moe_ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual) {
+Ref expert_routes(Forward& f, const MoeFfnSpec& s, Ref h) {
+    Builder& b = f.builder();
+    f.label("ffn_gate_inp");
+    const Ref bias[] = {f.optional_vector("ffn_gate_inp.bias", s.n_experts)};
+    Ref logits = matmul(b, f.matrix("ffn_gate_inp.weight", s.n_experts, f.spec().n_embd), h, {{}, bias});
+    if (s.router_scale != 1) logits = activate(b, logits, {Activation::none, 1, s.router_scale});
+    return moe_route(b, logits, {s.n_used, s.normalize, s.gating, s.n_groups, s.n_groups_used, s.scale},
+                     f.optional_vector("exp_probs_b.bias", s.n_experts),
+                     f.optional_vector("ffn_down_exps.scale", s.n_experts));
+}
+
+Ref expert_outputs(Forward& f, const MoeFfnSpec& s, Ref h, Ref routes) {
     Builder& b = f.builder();
     const int64_t width = f.spec().n_embd;
-    const Ref h = f.block_input(x, f.layer_spec().ffn_norm);
-    f.label("ffn_gate_inp");
-    const Ref router_bias[] = {f.optional_vector("ffn_gate_inp.bias", s.n_experts)};
-    const Ref logits = matmul(b, f.matrix("ffn_gate_inp.weight", s.n_experts, width), h, {{}, router_bias});
-    const Ref routes =
-        moe_route(b, logits, {s.n_used, s.normalize, s.gating, s.n_groups, s.n_groups_used, s.scale},
-                  f.optional_vector("exp_probs_b.bias", s.n_experts));
-
     const MoeMatmulParams p{s.n_experts, s.n_used};
     f.label("ffn_gate_up_exps");
     const Ref weights[] = {f.experts("ffn_gate_exps.weight", s.n_experts, s.n_ff, width),
@@ -41,12 +44,18 @@ Ref moe_ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual) {
     f.label("ffn_down_exps");
     const Ref down[] = {f.experts("ffn_down_exps.weight", s.n_experts, width, s.n_ff)};
     const Ref down_bias[] = {f.optional_vector("ffn_down_exps.bias", int64_t{s.n_experts} * width)};
-    const Ref outputs = moe_matmul(b, down, y, routes, p, down_bias);
+    return moe_matmul(b, down, y, routes, p, down_bias);
+}
 
+Ref ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual) {
+    Builder& b = f.builder();
+    const Ref h = f.block_input(x, f.layer_spec().ffn_norm);
+    const Ref routes = expert_routes(f, s, h);
+    const Ref outputs = expert_outputs(f, s, h, routes);
     const Ref shared = shared_expert(f, s, h);
     f.label("ffn_gate_inp_shexp");
     const bool gated = shared && f.has("ffn_gate_inp_shexp.weight");
-    const Ref gate = gated ? matmul(b, f.matrix("ffn_gate_inp_shexp.weight", 1, width), h) : Ref{};
+    const Ref gate = gated ? matmul(b, f.matrix("ffn_gate_inp_shexp.weight", 1, f.spec().n_embd), h) : Ref{};
     f.label("ffn_moe_sum");
     return f.join(residual, moe_sum(b, outputs, routes, shared, gate), "post_ffw_norm");
 }
