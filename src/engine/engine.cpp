@@ -58,19 +58,6 @@ Result<void> Engine::State::make_groups() {
     return {};
 }
 
-namespace {
-
-// Asked before anything is loaded.
-Result<void> check_can_go_back(const std::filesystem::path& model) {
-    const auto opened = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(model))));
-    if (!has_states(opened->spec)) return {};
-    return Error{ErrorCode::unsupported, model.string(),
-                 "carries a state from token to token, which a wrong guess would spoil",
-                 "leave out --draft-model"};
-}
-
-}  // namespace
-
 // With a context and a cache that follow every sequence to its end.
 Result<void> Engine::State::load_draft_model(std::span<Backend* const> backends) {
     const RunnerConfig& of = runner.config();
@@ -80,6 +67,7 @@ Result<void> Engine::State::load_draft_model(std::span<Backend* const> backends)
     smaller.runner.k_type = of.k_type;
     smaller.runner.v_type = of.v_type;
     smaller.runner.gpu_layers = config.runner.gpu_layers == 0 ? 0 : -1;
+    smaller.prompts_grow = true;
     auto loaded = Engine::load(config.draft_model, std::move(smaller), backends);
     if (!loaded) {
         Error e = loaded.error();
@@ -103,6 +91,8 @@ std::vector<std::unique_ptr<Drafter>> Engine::State::make_drafters(const Sampler
     Worth worth;
     worth.least += 0.7 * bytes(m.expert_bytes) / bytes(m.matmul_bytes);  // another row may have other experts
     worth.n_tokens = bytes(m.matmul_bytes) / bytes(m.kv_bytes_read_per_token);
+    // The state is copied for the guess, and a wrong one makes the next step compute right rows again.
+    if (carries_states()) worth.least += 0.1 + 2 * bytes(m.state_bytes) / bytes(m.matmul_bytes);
     if (!draft_model) {
         drafters.push_back(std::make_unique<LookupDrafter>(worth));
         return drafters;
@@ -136,9 +126,6 @@ void settle_guesses(EngineConfig& config, size_t n_backends) {
 Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig config,
                             std::span<Backend* const> backends) {
     settle_guesses(config, backends.size());
-    if (!config.draft_model.empty() && config.draft_tokens > 0)
-        for (const std::filesystem::path& model : {path, config.draft_model})
-            NIBBLE_TRY(check_can_go_back(model));
     TensorFile file = NIBBLE_TRY(TensorFile::open(path));
     Tokenizer tokenizer = NIBBLE_TRY(read_tokenizer(file));
     ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config.runner, backends));
@@ -150,7 +137,6 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
     auto state = std::unique_ptr<State>(
         new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, {}, 1, {}, {}});
     NIBBLE_TRY(state->make_groups());
-    if (state->carries_states()) state->config.draft_tokens = 0;
     if (state->config.draft_tokens > 0 && !state->config.draft_model.empty())
         NIBBLE_TRY(state->load_draft_model(backends));
     return Engine(std::move(state));

@@ -17,6 +17,9 @@ struct EngineConfig {
     RunnerConfig runner;
     bool check_nan = false;    // stop with the name of the layer that yields a NaN
     bool prefix_cache = true;  // reuse keys and values of equal prompt prefixes
+    // Every prompt begins with the one before it: the state that serves the next one is kept behind the whole
+    // of it instead of shortly before its end, where other texts part.
+    bool prompts_grow = false;
     // How many tokens of a running answer may be guessed and checked in one step; 0: none; -1:
     // default_draft_tokens where there is no backend but the processor's, or a draft model, else none. The
     // texts are the same. On a device that draws tokens by itself, steps then wait for one another. Nothing

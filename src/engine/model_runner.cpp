@@ -41,8 +41,7 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
     const int64_t most = int64_t{c.ctx} * c.max_sequences;
     c.batch_tokens = std::max(static_cast<int32_t>(std::min<int64_t>(c.batch_tokens, most)), c.max_sequences);
     if (c.max_outputs == 0) c.max_outputs = c.max_sequences;
-    if (!has_states(spec)) c.max_outputs = std::max(c.max_outputs, c.guess_outputs);
-    c.max_outputs = std::min(c.max_outputs, c.batch_tokens);
+    c.max_outputs = std::min(std::max(c.max_outputs, c.guess_outputs), c.batch_tokens);
     for (const Type t : {c.k_type, c.v_type})
         if (!info(t).encode || !info(t).decode)
             return usage("cache type", cat(info(t).name, " cannot be written"),
@@ -125,7 +124,8 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     NIBBLE_TRY(fill_defaults(config, spec));
     NIBBLE_TRY(use_context(r.model_->spec, config.ctx));
     const int64_t pages_per_sequence = ceil_div<int64_t>(config.ctx, config.page_size);
-    const int64_t n_states = int64_t{config.max_sequences} + kept_states;
+    const int64_t per_sequence = config.guess_outputs > 0 ? 2 : 1;  // one to go back to
+    const int64_t n_states = per_sequence * config.max_sequences + kept_states;
     int64_t pages = 0, cache_rows = 0;
     int64_t most_rows = 1, most_state_rows = 1;  // of a page
     for (const KvLayer& l : kv_layers(spec))

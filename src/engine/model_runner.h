@@ -18,9 +18,8 @@ struct RunnerConfig {
     // Rows of one batch (a prefill chunk). 0: 512, or what keeps a GPU busy that has all layers and the
     // memory.
     int32_t batch_tokens = 0;
-    int32_t max_outputs = 0;  // rows whose logits are wanted at once; 0: max_sequences
-    // The same with guesses, for models that can take back wrong ones: those without states.
-    int32_t guess_outputs = 0;
+    int32_t max_outputs = 0;    // rows whose logits are wanted at once; 0: max_sequences
+    int32_t guess_outputs = 0;  // the same with guesses; 0: nothing is guessed
     int32_t page_size = 32;
     Type k_type = Type::f16;
     Type v_type = Type::f16;
@@ -28,7 +27,8 @@ struct RunnerConfig {
     int32_t gpu_layers = -1;  // with a second backend: how many of the last layers run there; -1: what fits
 };
 inline constexpr int32_t default_ctx = 8192;
-// States beyond those of running sequences: of prefixes that may be asked for again.
+// States beyond those of running sequences, which have a second one where guesses are made: of prefixes that
+// may be asked for again.
 inline constexpr int32_t kept_states = 5;
 
 // Rows of any number of sequences, prefill chunks and decode steps mixed. Plain data, made by a scheduler.

@@ -27,6 +27,12 @@ struct KvGroup {
     bool states = false;
 };
 
+// The states that a sequence had after so many tokens: it goes back there from a wrong guess.
+struct Checkpoint {
+    int32_t n_computed = 0;
+    std::vector<BlockTable> states;  // per KV group that has some
+};
+
 // The sequences of a request whose answer is chosen among several: what they share.
 struct Choice {
     Decoding decoding;
@@ -51,6 +57,7 @@ struct Sequence {
     Alternative answer{};              // so far, of a choice
     std::vector<std::unique_ptr<Drafter>> drafters{};  // the first that has a guess is believed
     int32_t kept_state = 0;  // behind so many tokens of the prompt, until one further on is; 0: none
+    std::optional<Checkpoint> checkpoint{};  // while guesses are checked, if there are states
 
     int32_t pending() const { return static_cast<int32_t>(tokens.size()) - n_computed; }
     bool decoding() const { return n_generated > 0; }

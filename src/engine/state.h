@@ -30,6 +30,7 @@ struct Engine::State {
     size_t pages_for(const KvGroup& group, size_t n_tokens) const;
     bool carries_states() const { return has_states(runner.spec()); }
     int32_t rows_until_kept(const Sequence& s) const;
+    Checkpoint checkpoint(const Sequence& s) const;
     void keep_state(Sequence& s, int32_t end);
 
     // A step that was started. Of each sequence in it, in the order of the rows:

@@ -28,6 +28,7 @@ std::vector<std::vector<Token>> Engine::State::guess(size_t n) {
     for (size_t i = 0; i < n; ++i) {
         Sequence& s = *sequences[i];
         if (s.drafters.empty() || !s.decoding()) continue;
+        if (carries_states() && s.pending() > 1) continue;  // it went back: the state comes first
         // One token follows the last guess: it too has to have its place.
         int64_t room = limits.ctx - static_cast<int64_t>(s.tokens.size()) - 1;
         if (s.request->max_tokens >= 0) room = std::min(room, s.request->max_tokens - s.n_generated - 1);
@@ -95,13 +96,22 @@ std::vector<DrawRow> Engine::State::draw_rows(std::span<const Part> parts, bool 
     return rows;
 }
 
+// Its states become shared by that, so that the rows of a guess write into copies.
+Checkpoint Engine::State::checkpoint(const Sequence& s) const {
+    Checkpoint c{s.n_computed, {}};
+    for (size_t g = 0; g < groups.size(); ++g)
+        if (groups[g].states) c.states.push_back(s.tables[g].fork());
+    return c;
+}
+
 // The next rows of a sequence; behind the last token that is known, those of the draft, or the one that the
 // device draws for it, whose output row in the last step was that of this one.
 Result<void> Engine::State::add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count,
                                      std::span<const Token> draft) {
+    const auto known = static_cast<int32_t>(s.tokens.size());
+    if (!draft.empty() && carries_states() && s.n_computed + count > known) s.checkpoint = checkpoint(s);
     NIBBLE_TRY(reserve(batch, s, count));
     const auto first = static_cast<int32_t>(batch.tokens.size());
-    const auto known = static_cast<int32_t>(s.tokens.size());
     for (size_t g = 0; g < groups.size(); ++g) {
         BlockTable& table = s.tables[g];
         table.advance(count);
@@ -156,8 +166,9 @@ Batch Engine::State::empty_batch() const {
 
 // A state serves only texts that begin with all of its tokens, and the next prompt of a chat often differs
 // from this one in its last few, where the answer begins. So a prompt stops once shortly before its end,
-// where the state is kept; 0: it is too short for that.
+// where the state is kept; 0: not, it is too short for that.
 int32_t Engine::State::stop_before_end(const Sequence& s) const {
+    if (config.prompts_grow) return 0;
     constexpr int32_t differing = 16;
     const int32_t page = runner.config().page_size;
     return std::max(0, static_cast<int32_t>(s.request->prompt.size()) - differing) / page * page;
@@ -248,9 +259,16 @@ Result<void> Engine::State::repeat(Sequence& s) {
     return go_back(s, static_cast<int32_t>(s.tokens.size()) - 1);
 }
 
-// A state cannot go back: the sequence begins again with what is known of it.
+// A state cannot go back: the sequence takes the one that was kept before the guesses, or begins again with
+// what is known of it.
 Result<void> Engine::State::go_back(Sequence& s, int32_t n_computed) {
-    if (n_computed < s.n_computed && carries_states()) n_computed = 0;
+    const bool kept = s.checkpoint && s.checkpoint->n_computed <= n_computed;
+    if (n_computed < s.n_computed && carries_states()) {
+        n_computed = kept ? s.checkpoint->n_computed : 0;
+        for (size_t g = 0, next = 0; kept && g < groups.size(); ++g)
+            if (groups[g].states) s.tables[g] = std::move(s.checkpoint->states[next++]);
+    }
+    s.checkpoint.reset();
     s.n_computed = n_computed;
     for (BlockTable& table : s.tables) NIBBLE_TRY(table.truncate(n_computed));
     return {};
@@ -271,8 +289,11 @@ Result<void> Engine::State::verify(const Part& part, StepReport& report) {
     }
     const size_t right = drawn - 1;  // rows of guesses that count; the last token drawn is yet to be computed
     report.drafted_tokens += static_cast<int32_t>(most);
+    const int32_t end = part.end + static_cast<int32_t>(right);
     report.decode_tokens -= static_cast<int32_t>(most - right);
-    return go_back(s, part.end + static_cast<int32_t>(right));
+    NIBBLE_TRY(go_back(s, end));
+    report.decode_tokens -= end - s.n_computed;  // computed again
+    return {};
 }
 
 // Pages behind the windows of the row that follows `end` rows are dropped; before that they are made known,
@@ -302,7 +323,7 @@ Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
             NIBBLE_TRY(repeat(s));
             continue;
         }
-        keep_to_windows(s, part.end);
+        keep_to_windows(s, s.checkpoint ? s.checkpoint->n_computed : part.end);
         if (!s.decoding() && carries_states()) keep_state(s, part.end);
         if (part.out < 0) continue;
         if (!s.decoding())

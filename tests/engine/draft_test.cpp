@@ -245,6 +245,7 @@ TEST_CASE("guesses in models with windows, shared keys and experts, and in every
     };
     for (const Case& c : {Case{"gemma3"}, Case{"mistral"}, Case{"deepseek_v2_lite", Type::f16, true},
                           Case{"qwen3_moe", Type::f16, true}, Case{"gpt_oss", Type::f16, true},
+                          Case{"qwen3_5"}, Case{"lfm2"}, Case{"lfm2_moe", Type::f16, true},
                           Case{"", Type::q8_0}, Case{"", Type::q4_0}, Case{"", Type::f32}}) {
         INFO(c.model << " " << info(c.type).name);
         const auto models = std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden/models";

@@ -46,7 +46,7 @@ Request request(Tokens prompt, int64_t n = 12, uint64_t seed = 1) {
 struct Heard {
     std::map<RequestId, Tokens> tokens;
     std::map<RequestId, std::vector<Alternative>> alternatives;
-    int32_t prefilled = 0, drafted = 0;
+    int32_t prefilled = 0, decoded = 0, drafted = 0;
 };
 
 Heard hear(Engine& e) {
@@ -55,6 +55,7 @@ Heard hear(Engine& e) {
         const auto report = e.step();
         REQUIRE_MESSAGE(report, (report ? "" : report.error().message()));
         heard.prefilled += report->prefill_tokens;
+        heard.decoded += report->decode_tokens;
         heard.drafted += report->drafted_tokens;
         for (const Event& event : report->events) {
             if (event.token >= 0) heard.tokens[event.request].push_back(event.token);
@@ -254,7 +255,7 @@ TEST_CASE("states: a prefix travels to another engine with its state") {
     }
 }
 
-TEST_CASE("states: layers on two devices, the forecast, guesses") {
+TEST_CASE("states: layers on two devices, the forecast") {
     const auto a = cpu_backend(1), b = cpu_backend(2);
     Backend* const list[] = {a.get(), b.get()};
     Tokens expected;
@@ -267,9 +268,7 @@ TEST_CASE("states: layers on two devices, the forecast, guesses") {
         if (expected.empty()) expected = got;
         CHECK(got == expected);
     }
-    EngineConfig guessing = config_for();
-    guessing.draft_tokens = 12;
-    LoadedEngine l(guessing, 2, models / "qwen3_5");
+    LoadedEngine l(config_for(), 2, models / "qwen3_5");
     const DeviceFootprint& d = l.engine->runner().memory().devices[0];
     CHECK(l.engine->runner().allocated_bytes() == d.cache + d.arena + d.inputs);
     const ModelSpec& spec = l.engine->spec();
@@ -277,15 +276,51 @@ TEST_CASE("states: layers on two devices, the forecast, guesses") {
     CHECK(state_bytes(spec) == 3 * 4 * (108 * 3 + 6 * 12 * 10));
     CHECK(d.cache ==
           128 * l.engine->runner().memory().kv_bytes_per_token + (1 + kept_states) * state_bytes(spec));
-    const auto id = *l.engine->submit(request(Tokens(50, 7), 30));
-    Heard heard = hear(*l.engine);
-    CHECK(heard.drafted == 0);
-    CHECK(heard.tokens[id].size() == 30);
+}
 
-    guessing.draft_model = bundled_model();
-    const auto refused = Engine::load(models / "qwen3_5", guessing, std::span(list, 1));
-    REQUIRE(!refused);
-    CHECK(refused.error().message().find("carries a state") != std::string::npos);
-    guessing.draft_model = models / "lfm2";
-    CHECK(!Engine::load(bundled_model(), guessing, std::span(list, 1)));
+TEST_CASE("states: a wrong guess leads back to the state before it, and the texts are the same") {
+    for (const std::string_view model : with_states)
+        for (const int32_t batch_tokens : {0, 3, 7}) {
+            INFO(model << " batch " << batch_tokens);
+            // Three words by chance, one for ever, and what the model says.
+            Request mixed = request({5, 6, 7, 5, 6}, 60), forced = mixed, free = request(some_tokens(20), 60);
+            mixed.sampling.logit_bias = {{5, 100}, {6, 100}, {7, 100}};
+            forced.sampling.logit_bias = {{7, 1000}};
+            const std::vector<Request> requests = {mixed, forced, free, mixed, forced};
+            LoadedEngine without(config_for(), 2, models / model);
+            std::vector<Tokens> expected;
+            for (const Request& r : requests) expected.push_back(answer(*without.engine, r));
+            EngineConfig config = config_for(2, batch_tokens);
+            config.draft_tokens = 9;
+            LoadedEngine with(config, 2, models / model);
+            for (int round = 0; round < 4; ++round) {  // more texts than there are states
+                std::vector<RequestId> ids;
+                for (const Request& r : requests) ids.push_back(*with.engine->submit(r));
+                Heard heard = hear(*with.engine);
+                for (size_t i = 0; i < requests.size(); ++i) CHECK(heard.tokens[ids[i]] == expected[i]);
+                CHECK(heard.drafted > 0);
+                CHECK(heard.decoded == 5 * 59);  // the first of each is the prompt's
+            }
+        }
+}
+
+TEST_CASE("states: a draft model keeps the state behind what is known") {
+    for (const std::string_view model : {"qwen3_5", "lfm2"}) {
+        INFO(model);
+        EngineConfig config = config_for();
+        LoadedEngine without(config, 2, models / model);
+        config.draft_tokens = 5;
+        config.draft_model = models / model;  // the same: what is drawn by chance is guessed wrong at times
+        LoadedEngine with(config, 2, models / model);
+        for (const double temperature : {0.0, 0.7}) {
+            Request r = request(some_tokens(40), 50);
+            r.sampling.temperature = temperature;
+            r.sampling.logit_bias = {{5, 30}, {6, 30}, {7, 29}, {8, 28}};
+            const Tokens expected = answer(*without.engine, r);
+            const auto id = *with.engine->submit(r);
+            Heard heard = hear(*with.engine);
+            CHECK(heard.tokens[id] == expected);
+            CHECK(heard.drafted > 0);
+        }
+    }
 }
