@@ -105,8 +105,9 @@ Result<int> PlanCommand::operator()() const {
     for (const auto& [type, bytes] : types.items())
         std::printf("%s %.1f as %s", type == "f16" ? ":" : ",", mib(bytes.get<size_t>()), type.c_str());
     if (m.n_states > 0)
-        std::printf("\nof it states %9.1f MiB: %d of %.1f MiB, one for a text and the others for prefixes",
-                    mib(m.state_bytes * static_cast<size_t>(m.n_states)), m.n_states, mib(m.state_bytes));
+        std::printf("\nof it states %9.1f MiB: %d of %.1f MiB, %s for a text and the others for prefixes",
+                    mib(m.state_bytes * static_cast<size_t>(m.n_states)), m.n_states, mib(m.state_bytes),
+                    m.n_states - kept_states > 1 ? "two (one of them while guesses are checked)" : "one");
     std::printf("\nactivations  %9.1f MiB\n", mib(f.arena + f.inputs));
     std::printf("needs        %9.1f MiB of %.1f MiB available: %s, up to %lld tokens of context\n", mib(need),
                 mib(device.free_bytes), need <= device.free_bytes ? "fits" : "does not fit",

@@ -55,6 +55,7 @@ Result<ModelShape> ShapeOptions::shape() const {
     // A llama file states one width for both.
     if (s.n_experts == 0 || s.n_ff == s.n_ff_expert) change(ff, s.n_ff);
     if (s.n_experts > 0) change(ff, s.n_ff_expert);
+    if (s.n_ff_shared > 0) change(ff, s.n_ff_shared);
     change(heads, s.n_heads);
     change(kv_heads, s.n_kv_heads);
     change(head_dim, s.head_dim);

@@ -25,7 +25,7 @@ const OpDef& transfer_op();
 // Bytes of one device, exact, before anything is allocated.
 struct DeviceFootprint {
     size_t weights = 0;  // as placed
-    size_t packed = 0;   // the part of them in a layout of the backend's own, so in memory of its own
+    size_t packed = 0;   // the part of them in memory of its own: in another layout than the file's
     size_t cache = 0;
     size_t arena = 0;  // activations and scratch
     size_t inputs = 0;

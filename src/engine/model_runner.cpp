@@ -175,6 +175,11 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
                    spec.n_ctx_train,
                    static_cast<int32_t>(layers.size()),
                    static_cast<int32_t>(std::ranges::count(layers, 1))};
+    for (size_t d = 0; d < backends.size(); ++d)
+        if (backends[d]->device().host_memory) {
+            r.forecast_.devices[d].packed += r.weights_->rearranged_bytes_to_be();
+            break;
+        }
     return r;
 }
 

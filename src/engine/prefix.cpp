@@ -44,13 +44,15 @@ void Engine::State::adopt_prefix(Sequence& s) {
     if (known.n_tokens == 0) return;
     for (size_t g = 0; g < groups.size(); ++g) s.tables[g].adopt(known.groups[g].pages, known.n_tokens);
     s.n_computed = known.n_tokens;
+    if (config.prompts_grow) s.kept_state = known.n_tokens;
 }
 
 // Makes the pages of a finished sequence findable for later requests.
 void Engine::State::remember(Sequence& s) {
     const auto stored = std::span(s.tokens).first(static_cast<size_t>(s.n_computed));
     remember(stored, s.tables, true);
-    remember_states(stored, s.tables);
+    // A prompt that grows goes on behind the one before, whatever was generated there.
+    if (!config.prompts_grow) remember_states(stored, s.tables);
 }
 
 // The index knows full pages. The last one is filled up with tokens that no prompt has, so that it is found

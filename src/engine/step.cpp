@@ -180,16 +180,18 @@ int32_t Engine::State::rows_until_kept(const Sequence& s) const {
 }
 
 // Of a prompt that takes several steps the state behind the last whole one is kept, and that where it stops:
-// a long one leaves other texts their states. The end counts where there is no stop.
+// a long one leaves other texts their states. The end counts where there is no stop. Of one that grows only
+// the last state is of use.
 void Engine::State::keep_state(Sequence& s, int32_t end) {
     const auto beginning = [&](int32_t n) { return std::span(s.tokens).first(static_cast<size_t>(n)); };
     const int32_t stop = stop_before_end(s);
     if (stop > 0 && end > stop) return;
-    if (s.kept_state > 0 && end < stop)
+    const bool passing = end < stop || config.prompts_grow;
+    if (s.kept_state > 0 && passing)
         for (KvGroup& group : groups)
             if (group.known_states) group.known_states->forget(beginning(s.kept_state));
     const bool fresh = remember_states(beginning(end), s.tables);
-    s.kept_state = fresh && end < stop ? end : 0;
+    s.kept_state = fresh && passing ? end : 0;
 }
 
 Result<Engine::State::Launched> Engine::State::launch_next() {
@@ -279,12 +281,14 @@ Result<void> Engine::State::verify(const Part& part, StepReport& report) {
     Sequence& s = *part.sequence;
     const size_t most = part.draft.size();
     size_t drawn = 0;
+    bool ended = false;
     for (bool goes_on = true; goes_on; ++drawn) {
         auto e = sample(s, static_cast<size_t>(part.out) + drawn);
         if (!e && drawn == 0) return e.error();
         if (!e) break;  // what came before is told; the next step computes this row again and fails
         e->guessed = drawn < most && e->token == part.draft[drawn];
-        goes_on = e->guessed && e->finish == Finish::none;
+        ended = e->finish != Finish::none;
+        goes_on = e->guessed && !ended;
         report.events.push_back(std::move(*e));
     }
     const size_t right = drawn - 1;  // rows of guesses that count; the last token drawn is yet to be computed
@@ -292,7 +296,7 @@ Result<void> Engine::State::verify(const Part& part, StepReport& report) {
     const int32_t end = part.end + static_cast<int32_t>(right);
     report.decode_tokens -= static_cast<int32_t>(most - right);
     NIBBLE_TRY(go_back(s, end));
-    report.decode_tokens -= end - s.n_computed;  // computed again
+    if (!ended) report.decode_tokens -= end - s.n_computed;  // computed again
     return {};
 }
 

@@ -19,6 +19,12 @@ constexpr ModelShape linear(ModelShape s, int32_t value_heads) {
     return s;
 }
 
+// With an expert as wide as the others that every token passes.
+constexpr ModelShape sharing(ModelShape s) {
+    s.n_ff_shared = s.n_ff_expert;
+    return s;
+}
+
 // With short convolutions, as LFM2 has them.
 constexpr ModelShape convolving(ModelShape s, std::string_view attends) {
     s.attends = attends;
@@ -53,6 +59,9 @@ std::span<const ModelShape> all_shapes() {
                16),
         linear({"qwen3.5-4b", "qwen35", 32, 2560, 9216, 16, 4, 256, 248320, 262144, 1e7f, true, false, true},
                32),
+        sharing(linear({"qwen3.5-35b-a3b", "qwen35moe", 40, 2048, 512, 16, 2, 256, 248320, 262144, 1e7f,
+                        false, false, true, 256, 8, 512},
+                       32)),
         convolving({"lfm2-1.2b", "lfm2", 16, 2048, 8192, 32, 8, 64, 65536, 128000, 1e6f, true, false, true},
                    "..a..a..a.a.a.a."),
     };

@@ -26,8 +26,9 @@ struct ModelShape {
     std::string_view attends = {};
     int32_t n_taps = 0;  // of their convolution
     int32_t delta_k_heads = 0, delta_v_heads = 0,
-            delta_dim = 0;  // of linear attention; 0: a convolution alone
-    float rope_share = 1;   // of a head that rotates
+            delta_dim = 0;    // of linear attention; 0: a convolution alone
+    float rope_share = 1;     // of a head that rotates
+    int32_t n_ff_shared = 0;  // of the expert that every token passes, behind a gate; 0: none
     std::string_view ffn_norm = "ffn_norm", output_norm = "output_norm";
 
     bool attends_in(int32_t layer) const {

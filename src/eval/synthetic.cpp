@@ -45,6 +45,7 @@ Hyper hyper_of(const ModelShape& s) {
     h.n_experts = u(s.n_experts);
     h.n_experts_used = u(s.n_experts_used);
     h.n_ff_expert = u(s.n_ff_expert);
+    h.n_ff_shared = u(s.n_ff_shared);
     for (int32_t i = 0; i < s.n_layers && !s.attends.empty(); ++i) h.attends.push_back(s.attends_in(i));
     if (s.delta_v_heads == 0)  // whose files state it layer by layer
         for (const bool attends : h.attends) h.kv_heads.push_back(attends ? h.n_kv_heads : 0);
@@ -121,6 +122,12 @@ std::vector<TensorInfo> tensors_of(const ModelShape& s) {
             for (const std::string_view name : {"ffn_gate_exps.weight", "ffn_up_exps.weight"})
                 list.push_back(experts(cat(block, name), s.n_embd, s.n_ff_expert, s.n_experts));
             list.push_back(experts(cat(block, "ffn_down_exps.weight"), s.n_ff_expert, s.n_embd, s.n_experts));
+            if (s.n_ff_shared > 0) {
+                add("ffn_gate_shexp.weight", s.n_embd, s.n_ff_shared);
+                add("ffn_up_shexp.weight", s.n_embd, s.n_ff_shared);
+                add("ffn_down_shexp.weight", s.n_ff_shared, s.n_embd);
+                add("ffn_gate_inp_shexp.weight", s.n_embd);
+            }
         } else {
             add("ffn_gate.weight", s.n_embd, s.n_ff);
             add("ffn_up.weight", s.n_embd, s.n_ff);

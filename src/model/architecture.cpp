@@ -389,6 +389,11 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
         }
         if (const Result<void> r = check_source(source); !r)
             return of_file(r.error(), m.file.path().string());
+        if (source.is_half() && !source.in_columns() && source->ne[2] != int64_t{m.hyper.n_experts})
+            return Error{ErrorCode::corrupt, m.file.path().string(),
+                         cat("tensor '", source->name, "' is of ", source->ne[2],
+                             " experts but the hyperparameters say ", m.hyper.n_experts),
+                         ""};
     }
     auto spec = m.arch->build(m.hyper, f.from_hf(), m.tensors);
     if (!spec) return of_file(spec.error(), m.file.path().string());

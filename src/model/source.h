@@ -1,5 +1,5 @@
 // TensorSource: a tensor of the file under its canonical name, and how its elements become the canonical
-// ones. Only Hugging Face checkpoints need the latter: a GGUF file holds canonical tensors.
+// ones. Hugging Face checkpoints need the latter, and GGUF files that join gates and ups of experts.
 #pragma once
 
 #include <memory>
@@ -80,7 +80,8 @@ struct TensorSource {
     size_t bytes() const;
 };
 
-// Refuses a source whose elements cannot be rearranged: a quantized one, a shape that does not divide.
+// Refuses a source whose elements cannot be rearranged: blocks that would have to part, a shape that does not
+// divide.
 Result<void> check_source(const TensorSource& source);
 
 // Canonical row r as f32 [cols]. The source must have passed check_source() and have a codec.

@@ -21,6 +21,11 @@ Tensor row_of(std::vector<float>& values) {
     return t;
 }
 
+void release_source(const TensorSource& source) {
+    if (source.parts.empty()) release_pages(source->data);
+    for (const TensorInfo* part : source.parts) release_pages(part->data);
+}
+
 }  // namespace
 
 Result<Tensor> WeightStore::host_view(const TensorSource& source, WeightUse use) {
@@ -91,11 +96,39 @@ const WeightStore::Entry* WeightStore::packed_twin(const Entry& e) const {
     return nullptr;
 }
 
+bool WeightStore::is_copied(const Entry& e, WeightUse use) const {
+    return use != WeightUse::vector && e.source && !e.source->is_view() && e.host.data;
+}
+
+bool WeightStore::leaves_host(const Entry& e, WeightUse use) const {
+    const bool elsewhere = e.tensor.layout == Layout::packed || !e.backend->device().host_memory;
+    const auto uses = std::ranges::count(used_, e.source, [](const auto& u) { return u.second.source; });
+    return use == WeightUse::matmul && elsewhere && uses == 1;
+}
+
+size_t WeightStore::rearranged_bytes() const {
+    size_t bytes = 0;
+    for (const auto& [source, copy] : rearranged_) bytes += copy.size();
+    return bytes;
+}
+
+size_t WeightStore::rearranged_bytes_to_be() const {
+    std::map<const TensorSource*, size_t> staying;
+    for (const auto& [key, e] : used_)
+        if (is_copied(e, key.second) && !leaves_host(e, key.second)) staying[e.source] = e.source->bytes();
+    size_t bytes = 0;
+    for (const auto& [source, size] : staying) bytes += size;
+    return bytes;
+}
+
 Result<void> WeightStore::place(bool release) {
     // In the order of the file, so that a cold disk is read forwards.
     std::vector<std::pair<WeightUse, Entry*>> order;
     for (auto& [key, entry] : used_) order.push_back({key.second, &entry});
     std::ranges::sort(order, {}, [](const auto& o) { return o.second->host.data; });
+    std::map<const std::byte*, int> readers;  // by the file's bytes: tensors yet to be copied out of them
+    for (const auto& [use, entry] : order)
+        if (is_copied(*entry, use)) ++readers[entry->source->info->data.data()];
     for (auto& [use, entry] : order) {
         const TensorSource* const source = entry->source;
         if (const Entry* twin = packed_twin(*entry)) {
@@ -103,7 +136,7 @@ Result<void> WeightStore::place(bool release) {
             entry->storage = twin->storage;
             continue;
         }
-        const bool copied = use != WeightUse::vector && !source->is_view() && entry->host.data;
+        const bool copied = is_copied(*entry, use);
         if (copied) {
             auto& copy = rearranged_[source];
             if (copy.empty()) copy = rearranged(*source);
@@ -113,10 +146,9 @@ Result<void> WeightStore::place(bool release) {
         entry->tensor = placed.tensor;
         entry->storage = std::move(placed.storage);
         // What was copied need not stay in memory twice.
+        if (release && copied && --readers[source->info->data.data()] == 0) release_source(*source);
+        if (!entry->storage.data || !leaves_host(*entry, use)) continue;
         const Tensor& h = entry->host;
-        const bool shared =
-            std::ranges::count(order, h.data, [](const auto& o) { return o.second->host.data; }) > 1;
-        if (!entry->storage.data || use != WeightUse::matmul || shared) continue;
         if (copied)
             rearranged_.erase(source);
         else if (release)

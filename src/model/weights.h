@@ -1,6 +1,6 @@
 // WeightStore: a model's tensors by canonical name, first as views into the file, then placed on devices.
 // Vectors (norms, biases) become f32 when they are first asked for; matrices keep their type. A matrix that
-// the checkpoint stores otherwise (src/model/source.h) is copied, which a GGUF file never needs.
+// the file stores otherwise (src/model/source.h) is copied, and the copy dropped once it is packed.
 #pragma once
 
 #include <deque>
@@ -31,6 +31,11 @@ class WeightStore {
     // and have no other use are given back (TensorFile::disposable).
     Result<void> place(bool release);
 
+    // Bytes of the matrices that stay in memory because the file has them in another order: what is held, and
+    // what will be after place().
+    size_t rearranged_bytes() const;
+    size_t rearranged_bytes_to_be() const;
+
     // A tensor of the file that nothing asked for: the model has a feature that is not implemented.
     std::optional<std::string> unused(std::span<const std::string_view> ignored) const;
 
@@ -42,6 +47,9 @@ class WeightStore {
         const TensorSource* source = nullptr;  // null for a constant
     };
     Result<Tensor> host_view(const TensorSource& source, WeightUse use);
+    bool is_copied(const Entry& e, WeightUse use) const;
+    // Whether nothing reads the host's bytes once the entry is placed.
+    bool leaves_host(const Entry& e, WeightUse use) const;
     // The same tensor, already packed on the same device for another use.
     const Entry* packed_twin(const Entry& e) const;
     Backend& backend_of(std::string_view name, WeightUse use) const;

@@ -371,5 +371,9 @@ TEST_CASE("the scheduler serves decoding first and fills with prompts in order")
     CHECK(schedule(W{{10, false}, {1, true}, {50, false}}, {64, 8}) == std::vector<int32_t>{10, 1, 50});
     CHECK(schedule(W{{10, false}, {1, true}, {50, false}}, {64, 2}) == std::vector<int32_t>{10, 1, 0});
     CHECK(schedule(W{{0, true}, {5, false}}, {3, 1}) == std::vector<int32_t>{0, 3});
+    // Every text that is generated goes on, however much another one has to compute again.
+    CHECK(schedule(W{{9, true}, {1, true}, {3, true}, {2, false}}, {6, 8}) ==
+          std::vector<int32_t>{4, 1, 1, 0});
+    CHECK(schedule(W{{9, true}, {1, true}, {3, true}}, {20, 2}) == std::vector<int32_t>{9, 1, 0});
     CHECK(schedule(W{}, {3, 1}).empty());
 }

@@ -304,7 +304,60 @@ TEST_CASE("states: a wrong guess leads back to the state before it, and the text
         }
 }
 
-TEST_CASE("states: a draft model keeps the state behind what is known") {
+TEST_CASE("states: many texts guess at once, each with a state to go back to") {
+    EngineConfig config = config_for(8), plain = config;
+    config.draft_tokens = 3;
+    LoadedEngine with(config, 2, models / "lfm2"), without(plain, 2, models / "lfm2");
+    CHECK(with.engine->runner().memory().n_states == 2 * 8 + kept_states);
+    CHECK(without.engine->runner().memory().n_states == 8 + kept_states);
+    for (int round = 0; round < 2; ++round) {
+        std::vector<RequestId> ids, others;
+        for (Token i = 0; i < 8; ++i) {
+            Request r = request({5, 6, 7, 5, 6, i}, 50, static_cast<uint64_t>(i));
+            r.sampling.logit_bias = {{5, 100}, {6, 100}};
+            ids.push_back(*with.engine->submit(r));
+            others.push_back(*without.engine->submit(r));
+        }
+        Heard got = hear(*with.engine), expected = hear(*without.engine);
+        for (size_t i = 0; i < ids.size(); ++i) CHECK(got.tokens[ids[i]] == expected.tokens[others[i]]);
+        CHECK(got.drafted > 100);
+    }
+}
+
+TEST_CASE("states: one that goes back leaves beams their rows") {
+    EngineConfig config = config_for(4, 4);
+    config.draft_tokens = 12;
+    LoadedEngine l(config, 2, models / "lfm2");
+    for (int lead = 1; lead < 12; ++lead) {
+        Request guessing = request({5, 6, 7, 5, 6}, 40), beams = request({20, lead, 22}, 8);
+        guessing.sampling.logit_bias = {{5, 100}, {6, 100}, {7, 100}};
+        beams.decoding = {Decoding::Kind::beams, 3};
+        REQUIRE(l.engine->submit(guessing));
+        for (int i = 0; i < lead; ++i) REQUIRE(l.engine->step());
+        const auto id = *l.engine->submit(beams);
+        CHECK(hear(*l.engine).alternatives[id].size() == 3);
+    }
+}
+
+TEST_CASE("states: of prompts that grow, each goes on behind the one before it") {
+    for (const size_t texts : {1, 3, 8}) {
+        INFO(texts << " texts");
+        EngineConfig config = config_for(static_cast<int32_t>(texts));
+        config.prompts_grow = true;
+        LoadedEngine l(config, 2, models / "lfm2");
+        std::vector<Tokens> prompts;
+        for (size_t i = 0; i < texts; ++i) prompts.push_back(some_tokens(60, static_cast<Token>(i)));
+        for (int round = 0; round < 6; ++round)
+            for (Tokens& prompt : prompts) {  // in turn, as texts ask a draft model
+                int32_t prefilled = 0;
+                answer(*l.engine, request(prompt, 4), &prefilled);
+                if (round > 0) CHECK(prefilled == 2);
+                prompt.insert(prompt.end(), {3 + round, 40 - round});
+            }
+    }
+}
+
+TEST_CASE("states: models that carry them guess for one another") {
     for (const std::string_view model : {"qwen3_5", "lfm2"}) {
         INFO(model);
         EngineConfig config = config_for();

@@ -414,12 +414,12 @@ def gemma4_dense():
 
 @architecture
 def gemma4_moe():
-    # Experts beside the feed-forward, full layers without values.
+    # Experts beside the feed-forward, of as many rows as packed layouts keep apart; full layers without values.
     config = transformers.Gemma4TextConfig(**base(num_hidden_layers=3, head_dim=16, global_head_dim=32, num_global_key_value_heads=1,
                                                   attention_k_eq_v=True, sliding_window=18, hidden_size_per_layer_input=0,
                                                   layer_types=["sliding_attention", "sliding_attention", "full_attention"],
                                                   enable_moe_block=True, num_experts=6, top_k_experts=2,
-                                                  moe_intermediate_size=32, tie_word_embeddings=True))
+                                                  moe_intermediate_size=64, tie_word_embeddings=True))
     return config, {"weights": router_scales}
 
 

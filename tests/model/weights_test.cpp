@@ -85,6 +85,34 @@ TEST_CASE("matrices that are rearranged one after the other keep what is their o
     }
 }
 
+TEST_CASE("of what is rearranged nothing stays but what was not packed") {
+    std::vector<std::vector<float>> values;
+    std::vector<TensorInfo> infos;
+    for (int i = 0; i < 8; ++i) values.emplace_back(2 * 64 * 32, static_cast<float>(i));
+    for (size_t i = 0; i < values.size(); ++i) {
+        infos.push_back(matrix("blk." + std::to_string(i) + ".gate", values[i], 32));
+        infos.back().ne = {32, 8, 16, 1};
+        infos.back().n_dims = 3;
+    }
+    TensorMap tensors;
+    for (const TensorInfo& t : infos) {
+        tensors[t.name] = TensorSource{&t, Storage::gate_half};
+        tensors[t.name + ".up"] = TensorSource{&t, Storage::up_half};
+    }
+    PackingBackend packing(false);
+    ReferenceBackend plain;
+    for (Backend* backend : {static_cast<Backend*>(&packing), static_cast<Backend*>(&plain)}) {
+        Backend* const list[] = {backend};
+        WeightStore store(tensors, Placement{}, list);
+        for (const auto& [name, source] : tensors) REQUIRE(store.get(name, WeightUse::matmul));
+        const size_t staying = backend == &plain ? 8 * 2 * 64 * 32 * sizeof(float) : 0;
+        CHECK(store.rearranged_bytes() == 0);
+        CHECK(store.rearranged_bytes_to_be() == staying);
+        REQUIRE(store.place(false));
+        CHECK(store.rearranged_bytes() == staying);
+    }
+}
+
 TEST_CASE("a row that no file holds is placed like those of the file") {
     const TensorMap tensors;
     PackingBackend backend(false);
