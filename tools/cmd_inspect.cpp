@@ -88,6 +88,9 @@ void print_model(const OpenedModel& m) {
     if (const auto* d = first_mixer<DeltaNetSpec>(s))
         std::printf("linear attention in %td of %zu layers: %d key heads of %d, %d value heads of %d\n",
                     carrying, s.layers.size(), d->n_k_heads, d->k_dim, d->n_v_heads, d->v_dim);
+    if (const auto* m = first_mixer<Mamba2Spec>(s))
+        std::printf("state space in %td of %zu layers: %d heads of %d, keys of %d\n", carrying,
+                    s.layers.size(), m->n_heads, m->v_dim, m->k_dim);
     if (const auto* c = first_mixer<ShortConvSpec>(s))
         std::printf("short convolution over %d tokens in %td of %zu layers\n", c->n_taps, carrying,
                     s.layers.size());

@@ -75,5 +75,7 @@ size_t attention_scratch(const Exec&, const OpArgs& shapes);
 void run_causal_conv(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_delta_rule(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t delta_rule_scratch(const Exec&, const OpArgs& shapes);
+void run_ssm_scan(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+size_t ssm_scan_scratch(const Exec&, const OpArgs& shapes);
 
 }  // namespace nibble::cpu

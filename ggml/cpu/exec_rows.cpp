@@ -52,6 +52,8 @@ OpFunction op_function(const OpDef& op) {
             return run_causal_conv;
         case Op::delta_rule:
             return run_delta_rule;
+        case Op::ssm_scan:
+            return run_ssm_scan;
         case Op::count_:
             break;
     }
@@ -70,6 +72,8 @@ size_t op_scratch_bytes(const Exec& exec, const OpDef& op, const OpArgs& shapes)
             return moe_route_scratch(exec, shapes);
         case Op::delta_rule:
             return delta_rule_scratch(exec, shapes);
+        case Op::ssm_scan:
+            return ssm_scan_scratch(exec, shapes);
         default:
             return 0;
     }

@@ -1,5 +1,5 @@
-// causal_conv and delta_rule: tasks are (sequence, channels) and (sequence, head, columns of its matrix).
-// A sequence's rows follow each other, so none of these cuts can be seen in the result.
+// causal_conv, delta_rule and ssm_scan: tasks are (sequence, channels) and (sequence, head, columns of its
+// matrix). A sequence's rows follow each other, so none of these cuts can be seen in the result.
 #include <cmath>
 #include <cstring>
 
@@ -14,6 +14,50 @@ void clear(const Tensor& out, const StateRun& run, int64_t column, int64_t n) {
     for (int64_t t = run.first; t < run.first + run.count; ++t)
         std::memset(out.row(t) + column, 0, static_cast<size_t>(n) * sizeof(float));
 }
+
+// Where rows and states have what a head needs.
+struct Heads {
+    int64_t n_k_heads, n_v_heads, k_dim, v_dim;
+    bool tiled;
+    int64_t q, k, v;  // first columns
+};
+
+// Every head of every sequence. gates: of each head, then of each row, two numbers (StateBlock).
+void run_heads(const Exec& exec, const Heads& s, const Tensor& x, const Tensor& state, const Tensor& out,
+               const Tensor* batch, const float* gates, const float* skip,
+               void (*kernel)(const StateBlock&)) {
+    // A head's columns are cut as well where there are too few heads for the threads.
+    constexpr int64_t fewest_columns = 32;
+    const int64_t heads = s.n_v_heads, sequences = batch[0].rows, T = x.rows;
+    const int64_t pieces =
+        sequences * heads >= 4 * exec.pool->size() ? 1 : ceil_div<int64_t>(s.v_dim, fewest_columns);
+    const int64_t columns = ceil_div<int64_t>(s.v_dim, pieces);
+    const int64_t page_rows = heads * s.k_dim, n_pages = state.rows / page_rows;
+    const int64_t rows_each = sequences > 0 ? ceil_div(T, sequences) : 0;
+    exec.rows(
+        sequences * heads * pieces, 4 * s.k_dim * columns * rows_each, [&](int64_t first, int64_t last, int) {
+            for (int64_t i = first; i < last; ++i) {
+                const int64_t h = i / pieces % heads, c = i % pieces * columns;
+                const StateRun run = state_run(batch, i / pieces / heads, n_pages);
+                const int64_t n = std::min(columns, s.v_dim - c);
+                if (run.count == 0 || n <= 0) continue;
+                if (run.page < 0) {
+                    clear(out, run, h * s.v_dim + c, n);
+                    continue;
+                }
+                const int64_t key = (s.tiled ? h % s.n_k_heads : h / (heads / s.n_k_heads)) * s.k_dim;
+                const float* const row = x.row(run.first);
+                kernel({s.k_dim, n, run.count, row + s.q + key, row + s.k + key, row + s.v + h * s.v_dim + c,
+                        x.stride / 4, gates + 2 * (h * T + run.first), skip ? skip[h] : 0,
+                        state.row(run.page * page_rows + h * s.k_dim) + c, state.stride / 4, run.fresh,
+                        out.row(run.first) + h * s.v_dim + c, out.stride / 4});
+            }
+        });
+}
+
+constexpr int64_t gate_cost = 100;  // three functions
+
+float softplus(float u) { return u > 20 ? u : std::log1p(std::exp(u)); }
 
 }  // namespace
 
@@ -48,47 +92,43 @@ size_t delta_rule_scratch(const Exec&, const OpArgs& shapes) {
 
 void run_delta_rule(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
     const auto& p = a.params->as<DeltaRuleParams>();
-    const Tensor &qkv = a.in[0], &raw = a.in[1], &decay = a.in[2], &bias = a.in[3], &state = a.in[4],
-                 &out = a.out[0];
-    const int64_t heads = p.n_v_heads, sequences = a.in[5].rows, T = qkv.rows;
+    const Tensor &qkv = a.in[0], &raw = a.in[1], &decay = a.in[2], &bias = a.in[3], &state = a.in[4];
+    const int64_t heads = p.n_v_heads, T = qkv.rows;
     auto* const gates = reinterpret_cast<float*>(scratch.data());
-    constexpr int64_t gate_cost = 100;  // three functions
     exec.rows(T, gate_cost * heads, [&](int64_t first, int64_t last, int) {
         for (int64_t t = first; t < last; ++t)
             for (int64_t h = 0; h < heads; ++h) {
-                const float b = raw.row(t)[h], u = raw.row(t)[heads + h] + bias.row(0)[h];
-                const float softplus = u > 20 ? u : std::log1p(std::exp(u));
-                gates[2 * (h * T + t)] = std::exp(decay.row(0)[h] * softplus);
-                gates[2 * (h * T + t) + 1] = 1 / (1 + std::exp(-b));
+                const float u = raw.row(t)[heads + h] + bias.row(0)[h];
+                gates[2 * (h * T + t)] = std::exp(decay.row(0)[h] * softplus(u));
+                gates[2 * (h * T + t) + 1] = 1 / (1 + std::exp(-raw.row(t)[h]));
             }
     });
-    // A head's columns are cut as well where there are too few heads for the threads.
-    constexpr int64_t fewest_columns = 32;
-    const int64_t pieces =
-        sequences * heads >= 4 * exec.pool->size() ? 1 : ceil_div<int64_t>(p.v_dim, fewest_columns);
-    const int64_t columns = ceil_div<int64_t>(p.v_dim, pieces), keys = int64_t{p.n_k_heads} * p.k_dim;
-    const int64_t page_rows = heads * p.k_dim, n_pages = state.rows / page_rows;
-    const int64_t rows_each = sequences > 0 ? ceil_div(T, sequences) : 0;
-    exec.rows(
-        sequences * heads * pieces, 4 * p.k_dim * columns * rows_each, [&](int64_t first, int64_t last, int) {
-            for (int64_t i = first; i < last; ++i) {
-                const int64_t h = i / pieces % heads, c = i % pieces * columns;
-                const StateRun run = state_run(&a.in[5], i / pieces / heads, n_pages);
-                const int64_t n = std::min(columns, p.v_dim - c);
-                if (run.count == 0 || n <= 0) continue;
-                if (run.page < 0) {
-                    clear(out, run, h * p.v_dim + c, n);
-                    continue;
-                }
-                const int64_t key = (p.tiled ? h % p.n_k_heads : h / (heads / p.n_k_heads)) * p.k_dim;
-                const float* const row = qkv.row(run.first);
-                exec.kernels->delta_rule({&p, n, run.count, row + key, row + keys + key,
-                                          row + 2 * keys + h * p.v_dim + c, qkv.stride / 4,
-                                          gates + 2 * (h * T + run.first),
-                                          state.row(run.page * page_rows + h * p.k_dim) + c, state.stride / 4,
-                                          run.fresh, out.row(run.first) + h * p.v_dim + c, out.stride / 4});
+    const int64_t keys = int64_t{p.n_k_heads} * p.k_dim;
+    run_heads(exec, {p.n_k_heads, heads, p.k_dim, p.v_dim, p.tiled, 0, keys, 2 * keys}, qkv, state, a.out[0],
+              &a.in[5], gates, nullptr, exec.kernels->delta_rule);
+}
+
+// Of each head, then of each row: exp(decay d) and d.
+size_t ssm_scan_scratch(const Exec&, const OpArgs& shapes) {
+    return static_cast<size_t>(2 * shapes.in[1].rows * shapes.in[1].cols) * sizeof(float);
+}
+
+void run_ssm_scan(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
+    const auto& p = a.params->as<SsmScanParams>();
+    const Tensor &x = a.in[0], &dt = a.in[1], &decay = a.in[2], &bias = a.in[3];
+    const int64_t heads = p.n_heads, T = x.rows;
+    auto* const gates = reinterpret_cast<float*>(scratch.data());
+    exec.rows(T, gate_cost * heads, [&](int64_t first, int64_t last, int) {
+        for (int64_t t = first; t < last; ++t)
+            for (int64_t h = 0; h < heads; ++h) {
+                const float d = softplus(dt.row(t)[h] + bias.row(0)[h]);
+                gates[2 * (h * T + t)] = std::exp(decay.row(0)[h] * d);
+                gates[2 * (h * T + t) + 1] = d;
             }
-        });
+    });
+    const int64_t values = heads * p.v_dim, keys = int64_t{p.n_groups} * p.k_dim;
+    run_heads(exec, {p.n_groups, heads, p.k_dim, p.v_dim, false, values + keys, values, 0}, x, a.in[5],
+              a.out[0], &a.in[6], gates, a.in[4].row(0), exec.kernels->ssm_scan);
 }
 
 }  // namespace nibble::cpu

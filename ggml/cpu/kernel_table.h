@@ -116,12 +116,12 @@ struct ConvBlock {
 };
 
 // Rows of one sequence through some columns of one head's state.
-struct DeltaBlock {
-    const DeltaRuleParams* params = nullptr;
-    int64_t n_columns = 0, n_rows = 0;
+struct StateBlock {
+    int64_t k_dim = 0, n_columns = 0, n_rows = 0;
     const float *q = nullptr, *k = nullptr, *v = nullptr;  // of the first row; strides in floats
     int64_t stride = 0;
-    const float* gates = nullptr;  // [n_rows x 2]: g and sigmoid(b)
+    const float* gates = nullptr;  // [n_rows x 2]: how much stays, how much is added
+    float skip = 0;                // of v in the result
     float* state = nullptr;
     int64_t state_stride = 0;
     bool fresh = false;
@@ -168,7 +168,8 @@ struct KernelTable {
     void (*attention_merge)(const AttentionBlock&);
 
     void (*causal_conv)(const ConvBlock&);
-    void (*delta_rule)(const DeltaBlock&);
+    void (*delta_rule)(const StateBlock&);
+    void (*ssm_scan)(const StateBlock&);
 };
 
 // The context is cut at multiples of this many tokens, whatever the batch: whole pages, about 256 tokens.

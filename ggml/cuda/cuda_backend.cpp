@@ -66,6 +66,8 @@ Implementation implementation(Op op) {
             return {cuda::run_causal_conv, nullptr};
         case Op::delta_rule:
             return {cuda::run_delta_rule, nullptr};
+        case Op::ssm_scan:
+            return {cuda::run_ssm_scan, nullptr};
         case Op::count_:
             break;
     }

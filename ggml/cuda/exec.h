@@ -68,6 +68,7 @@ size_t attention_scratch(const Exec&, const OpArgs& shapes);
 
 void run_causal_conv(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_delta_rule(const Exec&, const OpArgs&, std::span<std::byte>);
+void run_ssm_scan(const Exec&, const OpArgs&, std::span<std::byte>);
 
 // Adds to `count`, in the device's memory, how many threads of a warpgroup got the products that they should:
 // all warpgroup_check_threads of them, or warpgroups are not to be used.

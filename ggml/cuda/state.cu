@@ -1,4 +1,5 @@
-// Kernels over a sequence's state: the convolution over its last inputs and the gated delta rule.
+// Kernels over a sequence's state: the convolution over its last inputs, the gated delta rule and the state
+// space.
 // A row's result depends on the rows before it in its sequence alone, and not on which came in the same step.
 #include "ggml/cuda/exec.h"
 #include "ggml/cuda/view.h"
@@ -80,14 +81,22 @@ __global__ void causal_conv_kernel(View x, View weight, View bias, View state, S
     }
 }
 
-constexpr int delta_columns = 8;  // of a warp
-constexpr int delta_warps = 4;    // of a block
+constexpr int state_columns = 8;  // of a warp
+constexpr int state_warps = 4;    // of a block
 
-struct DeltaArgs {
-    View qkv, gates, decay, bias, state;
+// Where rows and states have what a head needs.
+struct Heads {
+    int n_k_heads, n_v_heads, k_dim, v_dim;
+    bool tiled;
+    int q, k, v;  // first columns
+};
+
+// `gates`: of the delta rule b and a of all heads, else dt; `skip`: not of the delta rule.
+struct StateArgs {
+    View x, gates, decay, bias, skip, state;
     StateBatch batch;
     View out;
-    DeltaRuleParams p;
+    Heads p;
 };
 
 // The sums over the warp of eight values of each lane: lane l gets that of value l / 4.
@@ -107,18 +116,18 @@ __device__ inline float warp_sums8(const float* v) {
 
 // What a lane needs of one row: its part of q and k, the value of its column, the gates.
 template <int parts>
-struct DeltaRow {
+struct StateRow {
     float q[parts], k[parts], v, beta, alpha;
 };
 
 // Block x is a sequence, y a head, z a run of columns of its matrix. Of the matrix each lane holds rows lane,
 // lane + 32 .. in its warp's columns.
-template <int parts>
-__global__ void delta_rule_kernel(DeltaArgs a) {
+template <int parts, bool corrects>
+__global__ void state_kernel(StateArgs a) {
     wait_for_previous();
-    const DeltaRuleParams& p = a.p;
-    const int head = block_y(), heads = p.n_v_heads, keys = p.n_k_heads * p.k_dim;
-    const int first = (block_z() * delta_warps + warp_index()) * delta_columns;
+    const Heads& p = a.p;
+    const int head = block_y(), heads = p.n_v_heads;
+    const int first = (block_z() * state_warps + warp_index()) * state_columns;
     const int64_t page_rows = static_cast<int64_t>(heads) * p.k_dim;
     const Run run = run_of(a.batch, block_x(), a.state.rows / page_rows);
     if (run.count <= 0 || first >= p.v_dim) return;
@@ -129,68 +138,70 @@ __global__ void delta_rule_kernel(DeltaArgs a) {
         return;
     }
     const int64_t matrix = run.page * page_rows + static_cast<int64_t>(head) * p.k_dim;
-    float s[parts][delta_columns];
+    float s[parts][state_columns];
 #pragma unroll
     for (int i = 0; i < parts; ++i)
 #pragma unroll
-        for (int j = 0; j < delta_columns; ++j) {
+        for (int j = 0; j < state_columns; ++j) {
             const int row = lane() + 32 * i;
             const bool there = !run.fresh && row < p.k_dim && first + j < p.v_dim;
             s[i][j] = there ? a.state.row(matrix + row)[first + j] : 0;
         }
     const int key = (p.tiled ? head % p.n_k_heads : head / (heads / p.n_k_heads)) * p.k_dim;
     const auto read = [&](int r) {
-        DeltaRow<parts> row;
-        const float* const in = a.qkv.row(run.first + r);
+        StateRow<parts> row;
+        const float* const in = a.x.row(run.first + r);
 #pragma unroll
         for (int i = 0; i < parts; ++i) {
             const int at = lane() + 32 * i;
-            row.q[i] = at < p.k_dim ? in[key + at] : 0;
-            row.k[i] = at < p.k_dim ? in[keys + key + at] : 0;
+            row.q[i] = at < p.k_dim ? in[p.q + key + at] : 0;
+            row.k[i] = at < p.k_dim ? in[p.k + key + at] : 0;
         }
-        row.v = column < p.v_dim ? in[2 * keys + head * p.v_dim + column] : 0;
-        row.beta = a.gates.row(run.first + r)[head];
-        row.alpha = a.gates.row(run.first + r)[heads + head];
+        row.v = column < p.v_dim ? in[p.v + head * p.v_dim + column] : 0;
+        row.beta = corrects ? a.gates.row(run.first + r)[head] : 0;
+        row.alpha = a.gates.row(run.first + r)[corrects ? heads + head : head];
         return row;
     };
     const float decay = a.decay.row(0)[head], shift = a.bias.row(0)[head];
+    const float skip = corrects ? 0 : a.skip.row(0)[head];
     const float scale = 1 / sqrtf(static_cast<float>(p.k_dim));
-    DeltaRow<parts> next = read(0);
+    StateRow<parts> next = read(0);
     for (int r = 0; r < run.count; ++r) {
-        DeltaRow<parts> row = next;
+        StateRow<parts> row = next;
         if (r + 1 < run.count) next = read(r + 1);
-        float qq = 0, kk = 0;
+        const float u = row.alpha + shift, d = u > 20 ? u : logf(1 + expf(u)), g = expf(decay * d);
+        float delta = d * row.v, sum[state_columns] = {};
+        if constexpr (corrects) {
+            float qq = 0, kk = 0, had[state_columns] = {};
 #pragma unroll
-        for (int i = 0; i < parts; ++i)
-            qq = fused(row.q[i], row.q[i], qq), kk = fused(row.k[i], row.k[i], kk);
-        const float q_scale = scale / sqrtf(warp_sum(qq) + state_norm_eps),
-                    k_scale = 1 / sqrtf(warp_sum(kk) + state_norm_eps);
-        const float u = row.alpha + shift;
-        const float g = expf(decay * (u > 20 ? u : logf(1 + expf(u)))), beta = 1 / (1 + expf(-row.beta));
-        float had[delta_columns] = {}, sum[delta_columns] = {};
-#pragma unroll
-        for (int i = 0; i < parts; ++i) {
-            row.q[i] *= q_scale, row.k[i] *= k_scale;
-#pragma unroll
-            for (int j = 0; j < delta_columns; ++j) had[j] = fused(row.k[i], s[i][j], had[j]);
-        }
-        const float delta = beta * (row.v - g * warp_sums8(had));
-#pragma unroll
-        for (int j = 0; j < delta_columns; ++j) {
-            const float d = shuffle(delta, 4 * j);
+            for (int i = 0; i < parts; ++i)
+                qq = fused(row.q[i], row.q[i], qq), kk = fused(row.k[i], row.k[i], kk);
+            const float q_scale = scale / sqrtf(warp_sum(qq) + state_norm_eps),
+                        k_scale = 1 / sqrtf(warp_sum(kk) + state_norm_eps);
 #pragma unroll
             for (int i = 0; i < parts; ++i) {
-                s[i][j] = fused(row.k[i], d, g * s[i][j]);
+                row.q[i] *= q_scale, row.k[i] *= k_scale;
+#pragma unroll
+                for (int j = 0; j < state_columns; ++j) had[j] = fused(row.k[i], s[i][j], had[j]);
+            }
+            delta = (row.v - g * warp_sums8(had)) / (1 + expf(-row.beta));
+        }
+#pragma unroll
+        for (int j = 0; j < state_columns; ++j) {
+            const float added = shuffle(delta, 4 * j);
+#pragma unroll
+            for (int i = 0; i < parts; ++i) {
+                s[i][j] = fused(row.k[i], added, g * s[i][j]);
                 sum[j] = fused(row.q[i], s[i][j], sum[j]);
             }
         }
-        const float result = warp_sums8(sum);
+        const float result = warp_sums8(sum) + skip * row.v;
         if (writes) a.out.row(run.first + r)[head * p.v_dim + column] = result;
     }
 #pragma unroll
     for (int i = 0; i < parts; ++i)
 #pragma unroll
-        for (int j = 0; j < delta_columns; ++j) {
+        for (int j = 0; j < state_columns; ++j) {
             const int row = lane() + 32 * i;
             if (row < p.k_dim && first + j < p.v_dim) a.state.row(matrix + row)[first + j] = s[i][j];
         }
@@ -208,17 +219,38 @@ void run_causal_conv(const Exec& e, const OpArgs& a, std::span<std::byte>) {
            StateBatch{a.in[4], a.in[5], a.in[6]}, out, a.params->as<CausalConvParams>());
 }
 
+namespace {
+
+template <bool corrects>
+void run_heads(const Exec& e, const StateArgs& args) {
+    const Heads& p = args.p;
+    if (args.out.rows == 0 || args.batch.seq_rows.rows == 0) return;
+    const Dims dims{args.batch.seq_rows.rows, p.n_v_heads,
+                    static_cast<int32_t>(blocks_for(p.v_dim, state_warps * state_columns)), 32 * state_warps};
+    if (p.k_dim <= 32) return launch(state_kernel<1, corrects>, dims, *e.stream, args);
+    if (p.k_dim <= 64) return launch(state_kernel<2, corrects>, dims, *e.stream, args);
+    if (p.k_dim <= 128) return launch(state_kernel<4, corrects>, dims, *e.stream, args);
+    launch(state_kernel<8, corrects>, dims, *e.stream, args);
+}
+
+}  // namespace
+
 void run_delta_rule(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const auto& p = a.params->as<DeltaRuleParams>();
-    if (a.out[0].rows == 0 || a.in[5].rows == 0) return;
-    const DeltaArgs args{a.in[0],  a.in[1], a.in[2], a.in[3], a.in[4], {a.in[5], a.in[6], a.in[7]},
-                         a.out[0], p};
-    const Dims dims{a.in[5].rows, p.n_v_heads,
-                    static_cast<int32_t>(blocks_for(p.v_dim, delta_warps * delta_columns)), 32 * delta_warps};
-    if (p.k_dim <= 32) return launch(delta_rule_kernel<1>, dims, *e.stream, args);
-    if (p.k_dim <= 64) return launch(delta_rule_kernel<2>, dims, *e.stream, args);
-    if (p.k_dim <= 128) return launch(delta_rule_kernel<4>, dims, *e.stream, args);
-    launch(delta_rule_kernel<8>, dims, *e.stream, args);
+    const int keys = p.n_k_heads * p.k_dim;
+    const StateBatch batch{a.in[5], a.in[6], a.in[7]};
+    const Heads heads{p.n_k_heads, p.n_v_heads, p.k_dim, p.v_dim, p.tiled, 0, keys, 2 * keys};
+    run_heads<true>(e,
+                    StateArgs{a.in[0], a.in[1], a.in[2], a.in[3], Tensor{}, a.in[4], batch, a.out[0], heads});
+}
+
+void run_ssm_scan(const Exec& e, const OpArgs& a, std::span<std::byte>) {
+    const auto& p = a.params->as<SsmScanParams>();
+    const int values = p.n_heads * p.v_dim, keys = p.n_groups * p.k_dim;
+    const StateBatch batch{a.in[6], a.in[7], a.in[8]};
+    const Heads heads{p.n_groups, p.n_heads, p.k_dim, p.v_dim, false, values + keys, values, 0};
+    run_heads<false>(e,
+                     StateArgs{a.in[0], a.in[1], a.in[2], a.in[3], a.in[4], a.in[5], batch, a.out[0], heads});
 }
 
 }  // namespace nibble::cuda

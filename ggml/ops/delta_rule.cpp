@@ -43,22 +43,7 @@ void step(const OpArgs& a, int64_t t, int64_t h, std::vector<double>& s, bool co
 
 void reference(const OpArgs& a) {
     const auto& p = a.params->as<DeltaRuleParams>();
-    const Tensor& state = a.in[4];
-    const int64_t page_rows = int64_t{p.n_v_heads} * p.k_dim;
-    for_each_state(a, 5, state.rows / page_rows, [&](const StateRun& run) {
-        for (int64_t h = 0; h < p.n_v_heads; ++h) {
-            const int64_t first = run.page * page_rows + h * p.k_dim;
-            std::vector<double> s(static_cast<size_t>(p.k_dim) * static_cast<size_t>(p.v_dim), 0.0);
-            if (run.page >= 0 && !run.fresh)
-                for (size_t i = 0; i < s.size(); ++i)
-                    s[i] = state.row(first +
-                                     static_cast<int64_t>(i) / p.v_dim)[static_cast<int64_t>(i) % p.v_dim];
-            for (int64_t t = run.first; t < run.first + run.count; ++t) step(a, t, h, s, run.page >= 0);
-            for (size_t i = 0; run.page >= 0 && i < s.size(); ++i)
-                state.row(first + static_cast<int64_t>(i) / p.v_dim)[static_cast<int64_t>(i) % p.v_dim] =
-                    static_cast<float>(s[i]);
-        }
-    });
+    for_each_matrix(a, 5, a.in[4], p.n_v_heads, p.k_dim, step);
 }
 
 Cost cost(const OpArgs& a) {

@@ -10,7 +10,8 @@ std::span<const OpDef* const> all_ops() {
         &rope_store_op, &attention_op, &glu_op,          &activate_op,
         &add_op,        &take_rows_op, &copy_pages_op,   &moe_route_op,
         &moe_matmul_op, &moe_sum_op,   &splice_heads_op, &scale_by_position_op,
-        &shortlist_op,  &draw_op,      &causal_conv_op,  &delta_rule_op};
+        &shortlist_op,  &draw_op,      &causal_conv_op,  &delta_rule_op,
+        &ssm_scan_op};
     static_assert(std::size(ops) == static_cast<size_t>(Op::count_));
     return ops;
 }

@@ -31,13 +31,14 @@ enum class Op : uint16_t {
     draw,
     causal_conv,
     delta_rule,
+    ssm_scan,
     count_,
 };
 
 // The definitions, one per file; all_ops() is in the order of the enum.
 extern const OpDef embed_op, norm_op, matmul_op, rope_table_op, rope_store_op, attention_op, glu_op,
     activate_op, add_op, take_rows_op, copy_pages_op, moe_route_op, moe_matmul_op, moe_sum_op,
-    splice_heads_op, scale_by_position_op, shortlist_op, draw_op, causal_conv_op, delta_rule_op;
+    splice_heads_op, scale_by_position_op, shortlist_op, draw_op, causal_conv_op, delta_rule_op, ssm_scan_op;
 std::span<const OpDef* const> all_ops();
 
 // ---- embed: out[t] = table[ids[t]] * scale -------------------------------------------------------------
@@ -327,5 +328,21 @@ struct DeltaRuleParams {
 };
 Ref delta_rule(Builder& b, Ref qkv, Ref gates, Ref decay, Ref bias, Ref state, const AttentionBatch& batch,
                const DeltaRuleParams& p);
+
+// ---- ssm_scan: a state space, a matrix S that fades and to which each token adds --------------------------
+// x f32 [T x n_heads * v_dim + 2 * n_groups * k_dim]: values, keys, queries (x, B, C of the paper); dt f32 [T
+// x n_heads]; decay, bias and skip f32 [1 x n_heads]; state [n_pages * n_heads * k_dim x v_dim]: a matrix S
+// [k_dim x v_dim] for each head -> f32 [T x n_heads * v_dim]. Per head and token, with d = softplus(dt +
+// bias):
+//   S = exp(decay d) S + k (d v),  out = S' q + skip v
+// (Mamba-2, arXiv:2405.21060, section 7). Head h uses the keys and queries of group h / (n_heads / n_groups).
+struct SsmScanParams {
+    int32_t n_groups = 1;
+    int32_t n_heads = 1;
+    int32_t k_dim = 0;
+    int32_t v_dim = 0;
+};
+Ref ssm_scan(Builder& b, Ref x, Ref dt, Ref decay, Ref bias, Ref skip, Ref state, const AttentionBatch& batch,
+             const SsmScanParams& p);
 
 }  // namespace nibble

@@ -14,6 +14,25 @@ inline bool is_state_batch(const Builder& b, const AttentionBatch& batch) {
            b.value(batch.seq_rows).cols == 2 && b.value(batch.page_table).cols == 1;
 }
 
+// Takes the rows of every sequence through a matrix [k_dim x state.cols] for each head, in double; `step` is
+// that of one row and head, with whether its page is anybody's.
+inline void for_each_matrix(const OpArgs& a, size_t batch, const Tensor& state, int64_t heads, int64_t k_dim,
+                            void (*step)(const OpArgs&, int64_t t, int64_t h, std::vector<double>& s, bool)) {
+    const int64_t page_rows = heads * k_dim, V = state.cols;
+    for_each_state(a, batch, state.rows / page_rows, [&](const StateRun& run) {
+        for (int64_t h = 0; h < heads; ++h) {
+            const int64_t first = run.page * page_rows + h * k_dim;
+            std::vector<double> s(static_cast<size_t>(k_dim * V), 0.0);
+            const auto at = [&](size_t i) -> float& {
+                return state.row(first + static_cast<int64_t>(i) / V)[static_cast<int64_t>(i) % V];
+            };
+            for (size_t i = 0; run.page >= 0 && !run.fresh && i < s.size(); ++i) s[i] = at(i);
+            for (int64_t t = run.first; t < run.first + run.count; ++t) step(a, t, h, s, run.page >= 0);
+            for (size_t i = 0; run.page >= 0 && i < s.size(); ++i) at(i) = static_cast<float>(s[i]);
+        }
+    });
+}
+
 struct StateLayout {
     std::string label;
     std::vector<int32_t> seq_rows, positions, pages;

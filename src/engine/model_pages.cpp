@@ -33,6 +33,7 @@ void add(Fnv& fnv, const LatentAttentionSpec& a) {
 void add(Fnv& fnv, const DeltaNetSpec& d) {
     fnv.numbers(d.n_k_heads, d.n_v_heads, d.k_dim, d.v_dim, d.n_taps, d.tiled);
 }
+void add(Fnv& fnv, const Mamba2Spec& m) { fnv.numbers(m.n_groups, m.n_heads, m.k_dim, m.v_dim, m.n_taps); }
 void add(Fnv& fnv, const ShortConvSpec& s) { fnv.numbers(s.n_taps); }
 void add(Fnv& fnv, const DenseFfnSpec& f) { fnv.numbers(f.n_ff, f.act, f.gated); }
 void add(Fnv& fnv, const MoeFfnSpec& f) {

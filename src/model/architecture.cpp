@@ -144,9 +144,9 @@ Named canonical_gguf(const TensorInfo& t, const Architecture& arch) {
 
 // Gates and ups of experts in one tensor, under the names of its halves.
 bool add_halves(TensorMap& map, const std::string& name, const TensorInfo& t, bool alternating) {
-    constexpr std::string_view gate = "ffn_gate_exps";
+    constexpr std::string_view gate = "ffn_gate";
     std::string up = name;
-    if (const size_t at = up.find(gate); at != std::string::npos) up.replace(at, gate.size(), "ffn_up_exps");
+    if (const size_t at = up.find(gate); at != std::string::npos) up.replace(at, gate.size(), "ffn_up");
     const Storage first = alternating ? Storage::even_gate : Storage::gate_half,
                   second = alternating ? Storage::odd_up : Storage::up_half;
     return map.emplace(name, TensorSource{&t, first, 0}).second &&
@@ -340,6 +340,20 @@ void drop_next_layers(OpenedModel& m) {
         m.notes.push_back(cat(dropped, " tensors of layers that predict tokens further ahead are not used"));
 }
 
+// The expert that every token passes is a plain feed-forward where there are no others.
+void name_dense(OpenedModel& m) {
+    constexpr std::string_view shared = "_shexp";
+    if (m.hyper.n_experts > 0 || m.file.kind() != TensorFile::Kind::hf) return;
+    std::vector<std::string> names;
+    for (const auto& [name, source] : m.tensors)
+        if (name.find(shared) != std::string::npos) names.push_back(name);
+    for (const std::string& name : names) {
+        auto entry = m.tensors.extract(name);
+        entry.key().erase(name.find(shared), shared.size());
+        m.tensors.insert(std::move(entry));
+    }
+}
+
 // What value heads are stored as where each has a key head of its own: then there is but one order.
 Storage in_order(Storage storage) {
     if (storage == Storage::value_taps) return Storage::taps;
@@ -377,6 +391,7 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     NIBBLE_TRY(check_ranges(m.hyper, m.file.path().string()));
     drop_next_layers(m);
     drop_shared_kv(m);
+    name_dense(m);
     for (auto& [name, source] : m.tensors) {
         source.heads = static_cast<int32_t>(m.hyper.n_heads);
         source.keys = static_cast<int32_t>(m.hyper.head_dim - m.hyper.rope_dim);
@@ -389,7 +404,8 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
         }
         if (const Result<void> r = check_source(source); !r)
             return of_file(r.error(), m.file.path().string());
-        if (source.is_half() && !source.in_columns() && source->ne[2] != int64_t{m.hyper.n_experts})
+        const bool of_experts = source.is_half() && name.find("_exps.") != std::string::npos;
+        if (of_experts && !source.in_columns() && source->ne[2] != int64_t{m.hyper.n_experts})
             return Error{ErrorCode::corrupt, m.file.path().string(),
                          cat("tensor '", source->name, "' is of ", source->ne[2],
                              " experts but the hyperparameters say ", m.hyper.n_experts),

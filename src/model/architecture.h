@@ -61,7 +61,8 @@ Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap
 void set_qk_norm(ModelSpec& s, QkNorm qk_norm);
 void set_dense_ffn(ModelSpec& s, Activation act, bool gated);
 // Layers that do not attend (Hyper::attends) carry a state instead.
-Result<void> set_states(ModelSpec& s, const Hyper& h, std::variant<DeltaNetSpec, ShortConvSpec> mixer);
+Result<void> set_states(ModelSpec& s, const Hyper& h,
+                        std::variant<DeltaNetSpec, Mamba2Spec, ShortConvSpec> mixer);
 // The same of what files say of them: every `period`-th layer attends where nothing else is stated.
 void attending_fields(Fields& f, Hyper& h, uint32_t period);
 

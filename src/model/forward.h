@@ -114,6 +114,7 @@ Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, cons
 Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x);  // x is the residual stream
 Ref mixer_block(Forward& f, const LatentAttentionSpec& a, Ref x);
 Ref mixer_block(Forward& f, const DeltaNetSpec& d, Ref x);
+Ref mixer_block(Forward& f, const Mamba2Spec& m, Ref x);
 Ref mixer_block(Forward& f, const ShortConvSpec& s, Ref x);
 // What a token has for each layer beside the residual stream, and the block that takes a layer's part of it.
 Ref per_layer_inputs(Forward& f, Ref tokens, Ref x);

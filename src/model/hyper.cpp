@@ -190,6 +190,15 @@ void Fields::counts(std::string_view gguf, std::string_view hf, std::vector<uint
         fail({ErrorCode::corrupt, where_, cat("field '", hf, "' is no list of whole numbers"), ""});
 }
 
+namespace {
+
+// Of names with '|' between them.
+bool is_one_of(std::string_view name, std::string_view names) {
+    return cat("|", names, "|").find(cat("|", name, "|")) != std::string::npos;
+}
+
+}  // namespace
+
 void Fields::flags(std::string_view gguf, std::string_view hf, std::string_view on, std::string_view off,
                    std::vector<bool>& value) {
     if (source_ == Source::write) {
@@ -209,8 +218,9 @@ void Fields::flags(std::string_view gguf, std::string_view hf, std::string_view 
     for (const auto& x : j) {
         if (x.is_boolean() || x.is_number_integer())
             value.push_back(x.is_boolean() ? x.get<bool>() : x.get<int64_t>() != 0);
-        else if (x == on || x == off)
-            value.push_back(x == on);
+        else if (x.is_string() &&
+                 (is_one_of(x.get<std::string>(), on) || is_one_of(x.get<std::string>(), off)))
+            value.push_back(is_one_of(x.get<std::string>(), on));
         else
             return fail({ErrorCode::unsupported, where_,
                          cat("field '", hf, "' asks for ", x.dump().substr(0, 60)),

@@ -109,7 +109,7 @@ class Fields {
     // A list of whole numbers, likewise.
     void counts(std::string_view gguf, std::string_view hf, std::vector<uint32_t>& value);
     // One flag per layer. In both formats a list of booleans or integers; in config.json also of names, of
-    // which `on` means true and `off` false, anything else is refused.
+    // which `on` means true and `off` false ('|' between alternatives), anything else is refused.
     void flags(std::string_view gguf, std::string_view hf, std::string_view on, std::string_view off,
                std::vector<bool>& value);
     // What config.json means when it is silent about a field that is otherwise required.

@@ -130,6 +130,7 @@ std::vector<int64_t> TensorSource::dims() const {
     if (storage == Storage::latent_keys || storage == Storage::latent_values)
         d = {cols(), rows() / heads, heads};
     if (is_half()) d[in_columns() ? 0 : 1] /= 2;
+    if (storage == Storage::column || storage == Storage::decay) d = {1, info->cols()};
     if ((storage == Storage::taps || storage == Storage::value_taps) && info->rows() > 1)
         d = {cols(), rows()};
     return d;
@@ -146,14 +147,15 @@ Result<void> check_source(const TensorSource& s) {
     const TensorInfo& t = *s.info;
     if (s.storage == Storage::latent_keys || s.storage == Storage::latent_values) return check_latent(s);
     if (s.has_value_heads()) return check_value_heads(s);
+    if ((s.storage == Storage::column || s.storage == Storage::decay) && t.n_dims != 1)
+        return Error{ErrorCode::corrupt, t.name, cat("of ", t.n_dims, " dimensions is no row"), ""};
     for (const TensorInfo* part : s.parts)
         if (part->ne != t.ne || part->type != t.type || part->dtype != t.dtype)
             return Error{ErrorCode::corrupt, part->name, cat("is of another shape or type than ", t.name),
                          ""};
-    if (s.is_half() && !s.in_columns() && (t.n_dims != 3 || t.ne[1] % 2))
+    if (s.is_half() && !s.in_columns() && (t.n_dims < 2 || t.n_dims > 3 || t.ne[1] % 2))
         return Error{ErrorCode::corrupt, t.name,
-                     cat("of ", t.n_dims, " dimensions and ", t.ne[1], " rows is no gate and up of experts"),
-                     ""};
+                     cat("of ", t.n_dims, " dimensions and ", t.ne[1], " rows is no gate and up"), ""};
     if (s.in_columns() && t.ne[0] % 2)
         return Error{ErrorCode::corrupt, t.name, cat(t.ne[0], " columns are no gates and ups"), ""};
     const bool whole_rows = s.is_half() && !s.in_columns();
@@ -204,6 +206,8 @@ void decode_row(const TensorSource& s, int64_t r, float* out) {
     type.decode(data + from * static_cast<int64_t>(*row_bytes(t.type, cols)), out, static_cast<size_t>(cols));
     if (s.storage == Storage::offset_one)
         for (int64_t c = 0; c < cols; ++c) out[c] += 1;
+    if (s.storage == Storage::decay)
+        for (int64_t c = 0; c < cols; ++c) out[c] = -std::exp(out[c]);
 }
 
 std::vector<std::byte> rearranged(const TensorSource& s) {

@@ -34,6 +34,8 @@ enum class Storage : uint8_t {
     value_taps,     // as taps, keys and queries before the values
     qkv_rows,       // rows, keys and queries before the values
     value_decay,    // elements, as the logarithm of the negative
+    column,         // elements, which are rows of one
+    decay,          // the same, as the logarithm of the negative
 };
 
 struct TensorSource {

@@ -27,6 +27,9 @@ KvLayer kv_layer(const LatentAttentionSpec& a) { return {1, a.cached_dim(), 0, a
 KvLayer kv_layer(const DeltaNetSpec& d) {
     return {1, d.conv_cols(), d.v_dim, d.kv_group, 0, d.n_taps - 1, d.n_v_heads * d.k_dim};
 }
+KvLayer kv_layer(const Mamba2Spec& m) {
+    return {1, m.conv_cols(), m.v_dim, m.kv_group, 0, m.n_taps - 1, m.n_heads * m.k_dim};
+}
 
 }  // namespace
 
@@ -37,6 +40,8 @@ std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
             layers.push_back({1, spec.n_embd, 0, conv->kv_group, 0, conv->n_taps - 1, 0});
         else if (const auto* delta = std::get_if<DeltaNetSpec>(&l.mixer))
             layers.push_back(kv_layer(*delta));
+        else if (const auto* mamba = std::get_if<Mamba2Spec>(&l.mixer))
+            layers.push_back(kv_layer(*mamba));
         else if (const auto* latent = std::get_if<LatentAttentionSpec>(&l.mixer))
             layers.push_back(kv_layer(*latent));
         else

@@ -81,6 +81,20 @@ struct DeltaNetSpec {
     int32_t conv_cols() const { return 2 * key_cols() + value_cols(); }
 };
 
+// A state space (Mamba-2, arXiv:2405.21060): a short convolution, a matrix per head that fades and to which
+// every token adds, a gate and a norm.
+struct Mamba2Spec {
+    int32_t n_groups = 0;  // of heads that have keys and queries in common
+    int32_t n_heads = 0;
+    int32_t k_dim = 0;
+    int32_t v_dim = 0;
+    int32_t n_taps = 0;  // of the convolution
+    int32_t kv_group = 0;
+
+    int32_t inner_cols() const { return n_heads * v_dim; }
+    int32_t conv_cols() const { return inner_cols() + 2 * n_groups * k_dim; }
+};
+
 // A short convolution between two gates (LFM2, arXiv:2511.23404, section 2): of [b, c, x] = W input the
 // output is c * conv(b * x).
 struct ShortConvSpec {
@@ -120,7 +134,7 @@ struct TwinFfnSpec {
 };
 
 struct LayerSpec {
-    std::variant<AttentionSpec, LatentAttentionSpec, DeltaNetSpec, ShortConvSpec> mixer;
+    std::variant<AttentionSpec, LatentAttentionSpec, DeltaNetSpec, Mamba2Spec, ShortConvSpec> mixer;
     std::variant<DenseFfnSpec, MoeFfnSpec, TwinFfnSpec> ffn;
     bool pre_norm = true;    // attn_norm, ffn_norm: of a block's input
     bool post_norm = false;  // post_attention_norm, post_ffw_norm: of a block's output, before the residual

@@ -290,10 +290,13 @@ void attending_fields(Fields& f, Hyper& h, uint32_t period) {
     f.flags("", "layer_types", "full_attention", "linear_attention", h.attends);
 }
 
-Result<void> set_states(ModelSpec& s, const Hyper& h, std::variant<DeltaNetSpec, ShortConvSpec> mixer) {
+Result<void> set_states(ModelSpec& s, const Hyper& h,
+                        std::variant<DeltaNetSpec, Mamba2Spec, ShortConvSpec> mixer) {
     const auto* d = std::get_if<DeltaNetSpec>(&mixer);
+    const auto* m = std::get_if<Mamba2Spec>(&mixer);
     const bool whole = std::visit([](const auto& m) { return m.n_taps > 1; }, mixer) &&
-                       (!d || (d->n_k_heads > 0 && d->n_v_heads > 0 && d->k_dim > 0 && d->v_dim > 0));
+                       (!d || (d->n_k_heads > 0 && d->n_v_heads > 0 && d->k_dim > 0 && d->v_dim > 0)) &&
+                       (!m || (m->n_groups > 0 && m->n_heads > 0 && m->k_dim > 0 && m->v_dim > 0));
     if (!whole)
         return Error{ErrorCode::corrupt, "state", "of no size: heads, their columns or taps are missing", ""};
     const auto group = static_cast<int32_t>(s.kv_groups.size());

@@ -379,6 +379,42 @@ def lfm2():
     return config, {"v4": True}
 
 
+def granite_hybrid(**changes):
+    # Attention without positions between state spaces.
+    return transformers.GraniteMoeHybridConfig(**base(
+        num_hidden_layers=4, head_dim=None, layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+        mamba_n_heads=8, mamba_d_head=16, mamba_d_state=24, mamba_d_conv=4, mamba_n_groups=1, mamba_expand=2,
+        embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.6, logits_scaling=2.0, **changes))
+
+
+@architecture
+def granitemoehybrid():
+    config = granite_hybrid(num_local_experts=6, num_experts_per_tok=2, intermediate_size=32, shared_intermediate_size=48)
+    return config, {"weights": decays}
+
+
+@architecture
+def granitehybrid_dense():
+    config = granite_hybrid(num_local_experts=0, intermediate_size=96, shared_intermediate_size=96, tie_word_embeddings=True)
+    return config, {"weights": decays, "wrap": published_layers}
+
+
+def decays(model, generator):
+    for name, p in model.named_parameters():
+        if name.endswith("A_log"):
+            p.data = (0.8 * torch.randn(p.shape, generator=generator)).to(torch.bfloat16).float()
+        if name.endswith("mamba.D"):
+            p.data = (1 + 0.3 * torch.randn(p.shape, generator=generator)).to(torch.bfloat16).float()
+    return {}
+
+
+def published_layers(folder, stated):
+    """Layers by the names that checkpoints have."""
+    stated["layer_types"] = ["attention" if t == "full_attention" else "mamba" for t in stated["layer_types"]]
+    stated["position_embedding_type"] = "nope"
+    return stated
+
+
 @architecture
 def lfm2_moe():
     config = transformers.Lfm2MoeConfig(**base(rms_norm_eps=None, norm_eps=1e-5, head_dim=None, conv_L_cache=4,

@@ -310,7 +310,8 @@ struct OpOverStates {
     const OpDef* op;
     size_t at;
 };
-inline constexpr OpOverStates ops_over_states[] = {{&causal_conv_op, 4}, {&delta_rule_op, 5}};
+inline constexpr OpOverStates ops_over_states[] = {
+    {&causal_conv_op, 4}, {&delta_rule_op, 5}, {&ssm_scan_op, 6}};
 inline bool steps_are_independent(const OpCase& c, Backend& backend, uint32_t seed, size_t at) {
     CaseRun batch(c, backend, seed), alone(c, backend, seed);
     if (!batch.run().empty()) return false;

@@ -1,4 +1,5 @@
-// Kernels over a sequence's state: the convolution over its last inputs and the gated delta rule.
+// Kernels over a sequence's state: the convolution over its last inputs, the gated delta rule and the state
+// space.
 // Every channel, and every column of a head's matrix, is summed by itself and in the order of the rows, so
 // how they are cut into blocks cannot be seen in the result.
 
@@ -43,26 +44,31 @@ inline void unit_row(const float* x, int64_t n, float scale, float* out) {
     scale_row(out, scale / __builtin_sqrtf(row_sum<true>(x, n, 0) + state_norm_eps), n);
 }
 
-// V vectors of columns of S, in the last of which n columns count, for one row: S = g S + k d with d = beta
-// (v - g k' S), and then q' S.
-template <int V>
-inline void delta_columns(const DeltaBlock& b, const float* q, const float* k, const float* gates,
+// V vectors of columns of S, in the last of which n columns count, for one row: S = g S + k d, and then q' S
+// + skip v. By the delta rule d is beta (v - g k' S), else beta v.
+template <int V, bool corrects>
+inline void state_columns(const StateBlock& b, const float* q, const float* k, const float* gates,
                           const float* v, float* state, float* out, int64_t n) {
     const auto part = [&](float* p, int j) {
         return j < V - 1 ? load(p + j * lanes) : load_n(p + j * lanes, n);
     };
-    const int64_t rows = b.params->k_dim;
+    const int64_t rows = b.k_dim;
     const F g = set1(gates[0]), beta = set1(gates[1]);
     F had[V], sum[V];
     for (int j = 0; j < V; ++j) had[j] = sum[j] = zero();
-    for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t i = 0; corrects && i < rows; ++i) {
         const F key = set1(k[i]);
         for (int j = 0; j < V; ++j) had[j] = fma(key, part(state + i * b.state_stride, j), had[j]);
     }
     F delta[V];
     for (int j = 0; j < V; ++j) {
         const F value = j < V - 1 ? load(v + j * lanes) : load_n(v + j * lanes, n);
-        delta[j] = beta * (value - g * had[j]);
+        if constexpr (corrects) {
+            delta[j] = beta * (value - g * had[j]);
+        } else {
+            delta[j] = beta * value;
+            sum[j] = set1(b.skip) * value;
+        }
     }
     for (int64_t i = 0; i < rows; ++i) {
         float* const row = state + i * b.state_stride;
@@ -78,30 +84,38 @@ inline void delta_columns(const DeltaBlock& b, const float* q, const float* k, c
 }
 
 // As many columns at once as there are registers for, then fewer.
-template <int V>
-inline int64_t delta_row(const DeltaBlock& b, const float* q, const float* k, int64_t r, int64_t c) {
+template <int V, bool corrects>
+inline int64_t state_row(const StateBlock& b, const float* q, const float* k, int64_t r, int64_t c) {
     const int64_t stays = b.n_columns % lanes;
     for (; b.n_columns - c > (V - 1) * lanes || (V == 1 && c < b.n_columns); c += V * lanes) {
         const bool last = b.n_columns - c < V * lanes;
-        delta_columns<V>(b, q, k, b.gates + 2 * r, b.v + r * b.stride + c, b.state + c,
-                         b.out + r * b.out_stride + c, last ? stays : lanes);
+        state_columns<V, corrects>(b, q, k, b.gates + 2 * r, b.v + r * b.stride + c, b.state + c,
+                                   b.out + r * b.out_stride + c, last ? stays : lanes);
     }
     return c;
 }
 
-inline void delta_rule_block(const DeltaBlock& b) {
+template <bool corrects>
+inline void state_rows(const StateBlock& b) {
     alignas(64) float q[max_state_dim], k[max_state_dim];
-    const int64_t n = b.params->k_dim;
+    const int64_t n = b.k_dim;
     const float scale = 1 / __builtin_sqrtf(static_cast<float>(n));
     for (int64_t i = 0; b.fresh && i < n; ++i)
         std::memset(b.state + i * b.state_stride, 0, static_cast<size_t>(b.n_columns) * sizeof(float));
     for (int64_t r = 0; r < b.n_rows; ++r) {
-        unit_row(b.q + r * b.stride, n, scale, q);
-        unit_row(b.k + r * b.stride, n, 1, k);
+        const float *query = b.q + r * b.stride, *key = b.k + r * b.stride;
+        if constexpr (corrects) {
+            unit_row(query, n, scale, q);
+            unit_row(key, n, 1, k);
+            query = q, key = k;
+        }
         int64_t c = 0;
-        if constexpr (lanes >= 16) c = delta_row<8>(b, q, k, r, c);
-        c = delta_row<4>(b, q, k, r, c);
-        c = delta_row<2>(b, q, k, r, c);
-        delta_row<1>(b, q, k, r, c);
+        if constexpr (lanes >= 16) c = state_row<8, corrects>(b, query, key, r, c);
+        c = state_row<4, corrects>(b, query, key, r, c);
+        c = state_row<2, corrects>(b, query, key, r, c);
+        state_row<1, corrects>(b, query, key, r, c);
     }
 }
+
+inline void delta_rule_block(const StateBlock& b) { state_rows<true>(b); }
+inline void ssm_scan_block(const StateBlock& b) { state_rows<false>(b); }

@@ -29,5 +29,6 @@ constexpr KernelTable make_table(std::string_view name, std::string_view needs,
     t.attention_merge = attention_merge_block;
     t.causal_conv = causal_conv_block;
     t.delta_rule = delta_rule_block;
+    t.ssm_scan = ssm_scan_block;
     return t;
 }

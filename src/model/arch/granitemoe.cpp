@@ -1,7 +1,6 @@
-// granitemoe: Granite 3 with experts; the four multipliers of Granite, gate and up of an expert in one
-// matrix. GGUF files hold permuted query and key rows, and the divisor of the logits.
-#include "ggml/base/cat.h"
-#include "src/model/architecture.h"
+// granitemoe: Granite 3 with experts.
+// Gate and up of an expert are one matrix.
+#include "src/model/arch/granite.h"
 
 namespace nibble {
 namespace {
@@ -13,23 +12,12 @@ constexpr NamePair names[] = {
 };
 
 void fields(Fields& f, Hyper& h) {
-    standard_fields(f, h);
+    granite_fields(f, h);
     expert_fields(f, h);
-    f.optional("attention.scale", "attention_multiplier", h.attn_scale);
-    f.optional("embedding_scale", "embedding_multiplier", h.embed_scale);
-    f.optional("residual_scale", "residual_multiplier", h.residual_scale);
-    f.optional("logit_scale", "logits_scaling", h.logit_scale);
-    f.expect("hidden_act", {"silu"});
-    f.expect("quantization_config", {});
 }
 
 Result<ModelSpec> build(const Hyper& h, bool from_hf, const TensorMap& tensors) {
-    if (!(h.logit_scale > 0))
-        return Error{ErrorCode::corrupt, "logits_scaling", cat(h.logit_scale, " has no meaning"), ""};
-    ModelSpec s = NIBBLE_TRY(standard_spec(h, from_hf ? RopeStyle::half : RopeStyle::adjacent, tensors));
-    s.embed_scale = h.embed_scale;
-    s.residual_scale = h.residual_scale;
-    s.logit_scale = 1 / h.logit_scale;
+    ModelSpec s = NIBBLE_TRY(granite_spec(h, from_hf, tensors));
     set_experts(s, h, tensors);
     return s;
 }
