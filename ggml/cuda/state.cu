@@ -114,6 +114,14 @@ __device__ inline float warp_sums8(const float* v) {
     return sum + shuffle_xor(sum, 1);
 }
 
+// ln(1 + e^u), exact to a few bits however small: with w = 1 + e rounded, e / (w - 1) undoes what the
+// rounding of w does to its logarithm.
+__device__ inline float softplus(float u) {
+    if (u > 20) return u;
+    const float e = expf(u), w = 1 + e;
+    return w == 1 ? e : logf(w) * (e / (w - 1));
+}
+
 // What a lane needs of one row: its part of q and k, the value of its column, the gates.
 template <int parts>
 struct StateRow {
@@ -169,7 +177,7 @@ __global__ void state_kernel(StateArgs a) {
     for (int r = 0; r < run.count; ++r) {
         StateRow<parts> row = next;
         if (r + 1 < run.count) next = read(r + 1);
-        const float u = row.alpha + shift, d = u > 20 ? u : logf(1 + expf(u)), g = expf(decay * d);
+        const float d = softplus(row.alpha + shift), g = expf(decay * d);
         float delta = d * row.v, sum[state_columns] = {};
         if constexpr (corrects) {
             float qq = 0, kk = 0, had[state_columns] = {};

@@ -43,8 +43,28 @@ Cost cost(const OpArgs& a) {
             4 * (static_cast<double>(out.rows * out.cols) + states)};
 }
 
+// Time steps from tiny ones on, which nothing larger hides; or so large that their softplus is they
+// themselves.
+OpCase range_case(std::string_view which, float range, const StateLayout& l) {
+    const SsmScanParams p{1, 6, 16, 16};
+    return {cat("ssm_scan of ", which, " steps"), l.shape(), 1e-10, [=](Builder& b, CaseSink& s) {
+                const Ref x = s.random_input(b, RowDim::tokens, 6 * 16 + 2 * 16);
+                const Ref dt =
+                    activate(b, s.random_input(b, RowDim::tokens, 6), {Activation::sigmoid, 0.1f, range});
+                const Ref decay = s.random_weight(b, Type::f32, 1, 6, 0.05f);
+                const Ref bias = s.random_weight(b, Type::f32, 1, 6, 0.1f);
+                const Ref skip = s.random_weight(b, Type::f32, 1, 6, 1e-9f);
+                const Ref state = s.random_cache(b, Type::f32, 3 * 6 * 16, 16);
+                ssm_scan(b, x, dt, decay, bias, skip, state, l.inputs(b, s), p);
+            }};
+}
+
 std::vector<OpCase> cases() {
     std::vector<OpCase> list;
+    const StateLayout prompt{"prompt", {0, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8}, {1}};
+    list.push_back(range_case("tiny", -26, prompt));
+    list.push_back(range_case("small", -16, prompt));
+    list.push_back(range_case("large", 40, {"one row", {0, 1}, {0}, {0}}));
     for (const SsmScanParams& p : {SsmScanParams{1, 4, 128, 64}, SsmScanParams{2, 6, 24, 20},
                                    SsmScanParams{3, 3, 17, 33}, SsmScanParams{1, 2, 256, 128}})
         for (const StateLayout& l : state_layouts())

@@ -341,17 +341,23 @@ void drop_next_layers(OpenedModel& m) {
 }
 
 // The expert that every token passes is a plain feed-forward where there are no others.
-void name_dense(OpenedModel& m) {
+Result<void> name_dense(OpenedModel& m) {
     constexpr std::string_view shared = "_shexp";
-    if (m.hyper.n_experts > 0 || m.file.kind() != TensorFile::Kind::hf) return;
+    if (m.hyper.n_experts > 0 || m.file.kind() != TensorFile::Kind::hf) return {};
     std::vector<std::string> names;
     for (const auto& [name, source] : m.tensors)
         if (name.find(shared) != std::string::npos) names.push_back(name);
     for (const std::string& name : names) {
         auto entry = m.tensors.extract(name);
         entry.key().erase(name.find(shared), shared.size());
-        m.tensors.insert(std::move(entry));
+        const auto placed = m.tensors.insert(std::move(entry));
+        if (!placed.inserted)
+            return Error{ErrorCode::corrupt, m.file.path().string(),
+                         cat("tensor '", placed.node.mapped()->name, "' says again what '",
+                             placed.position->second->name, "' is"),
+                         ""};
     }
+    return {};
 }
 
 // What value heads are stored as where each has a key head of its own: then there is but one order.
@@ -391,7 +397,7 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     NIBBLE_TRY(check_ranges(m.hyper, m.file.path().string()));
     drop_next_layers(m);
     drop_shared_kv(m);
-    name_dense(m);
+    NIBBLE_TRY(name_dense(m));
     for (auto& [name, source] : m.tensors) {
         source.heads = static_cast<int32_t>(m.hyper.n_heads);
         source.keys = static_cast<int32_t>(m.hyper.head_dim - m.hyper.rope_dim);
@@ -404,11 +410,12 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
         }
         if (const Result<void> r = check_source(source); !r)
             return of_file(r.error(), m.file.path().string());
-        const bool of_experts = source.is_half() && name.find("_exps.") != std::string::npos;
-        if (of_experts && !source.in_columns() && source->ne[2] != int64_t{m.hyper.n_experts})
+        const bool of_experts = name.find("_exps.") != std::string::npos;
+        const int64_t n_experts = of_experts ? int64_t{m.hyper.n_experts} : 1;
+        if (source.is_half() && !source.in_columns() && source->ne[2] != n_experts)
             return Error{ErrorCode::corrupt, m.file.path().string(),
                          cat("tensor '", source->name, "' is of ", source->ne[2],
-                             " experts but the hyperparameters say ", m.hyper.n_experts),
+                             " experts but the hyperparameters say ", n_experts),
                          ""};
     }
     auto spec = m.arch->build(m.hyper, f.from_hf(), m.tensors);

@@ -71,7 +71,7 @@ Result<void> add_tensor(const OpenedModel& model, const std::string& name, const
                         const PlanOptions& options, ConvertPlan& plan) {
     TensorPlan p{source, name, Type::f32, permuted_heads(model, name), 0};
     const bool tied = !model.tensors.contains("output.weight"),
-               matrix = source->n_dims > 1 && !name.ends_with(".bias");
+               matrix = source.rows() > 1 && source.cols() > 1 && !name.ends_with(".bias");
     if (matrix) p.type = NIBBLE_TRY(matrix_type(p, tied, options, plan));
     if (matrix && info(source->type).block_len > 1 && source->type != p.type)
         plan.lossy_sources.push_back(p.name);

@@ -235,6 +235,28 @@ TEST_CASE("gates and ups of experts in one tensor of a GGUF file are those of tw
         }
 }
 
+TEST_CASE("a GGUF file is converted as the folder is that it was made of") {
+    const Scratch scratch;
+    for (const std::string_view name :
+         {"granitehybrid_dense", "granitemoehybrid", "qwen3_5", "lfm2_moe", "gemma4"}) {
+        CAPTURE(name);
+        const fs::path folder = fs::path(NIBBLE_SOURCE_DIR) / "tests/golden/models" / name;
+        const auto direct = TensorFile::open(converted(folder, "int8", scratch)),
+                   again = TensorFile::open(converted(converted(folder, "f32", scratch), "int8", scratch));
+        REQUIRE(direct);
+        REQUIRE(again);
+        CHECK(direct->tensors().size() == again->tensors().size());
+        for (const TensorInfo& t : direct->tensors()) {
+            CAPTURE(t.name);
+            const TensorInfo* const other = again->find(t.name);
+            REQUIRE(other != nullptr);
+            CHECK(other->type == t.type);
+            CHECK(other->ne == t.ne);
+            CHECK(std::ranges::equal(other->data, t.data));
+        }
+    }
+}
+
 TEST_CASE("every architecture runs at 8 and 4 bits and stays close") {
     const Scratch scratch;
     struct Bound {

@@ -399,6 +399,14 @@ def granitehybrid_dense():
     return config, {"weights": decays, "wrap": published_layers}
 
 
+@architecture
+def granitehybrid_rope():
+    # Attention alone, with positions: Granite 4 that is no hybrid has the same model_type.
+    config = granite_hybrid(num_local_experts=0, intermediate_size=64, shared_intermediate_size=64, position_embedding_type="rope")
+    config.layer_types = ["full_attention"] * config.num_hidden_layers
+    return config, {}
+
+
 def decays(model, generator):
     for name, p in model.named_parameters():
         if name.endswith("A_log"):

@@ -121,6 +121,7 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         {"lfm2_moe", "/norm_topk_prob", false, "norm_topk_prob"},
         {"granitemoehybrid", "/mamba_n_groups", 2, "mamba_n_groups"},
         {"granitemoehybrid", "/mamba_proj_bias", true, "mamba_proj_bias"},
+        {"granitemoehybrid", "/time_step_limit/1", 0.1, "time_step_limit"},
         {"granitemoehybrid", "/mamba_n_heads", 0, "of no size"},
         {"granitemoehybrid", "/mamba_d_state", 4000000000, "linear attention"},
         {"granitemoehybrid", "/mamba_expand", 4000000000, "of no size"},

@@ -3,8 +3,13 @@
 #include "src/model/arch/granite.h"
 
 namespace nibble {
+namespace {
+
+void fields(Fields& f, Hyper& h) { granite_fields(f, h, true); }
+
+}  // namespace
 
 extern const Architecture granite_arch;
-const Architecture granite_arch{"granite", {"granite"}, granite_fields, granite_spec, standard_names(), true};
+const Architecture granite_arch{"granite", {"granite"}, fields, granite_spec, standard_names(), true};
 
 }  // namespace nibble

@@ -2,13 +2,23 @@
 // divisor of the logits. Included by granite.cpp, granitemoe.cpp and granitehybrid.cpp.
 #pragma once
 
+#include <algorithm>
+#include <string>
+
 #include "ggml/base/cat.h"
 #include "src/model/architecture.h"
 
 namespace nibble {
 
-inline void granite_fields(Fields& f, Hyper& h) {
+// Whether queries and keys rotate: GGUF says so by a key meant for something else, and they do where it is
+// silent. `usual`: where config.json is silent.
+inline void granite_fields(Fields& f, Hyper& h, bool usual) {
     standard_fields(f, h);
+    std::string positions = usual ? "rope" : "nope";
+    f.optional("", "position_embedding_type", positions);
+    bool rotates = f.is_writing() ? h.rotated.empty() : !f.from_hf() || positions == "rope";
+    if (!f.is_writing() || !rotates) f.optional("rope.scaling.finetuned", "", rotates);
+    if (!f.is_writing() && !rotates) h.rotated.assign(std::min(h.n_layers, max_layers), false);
     f.optional("attention.scale", "attention_multiplier", h.attn_scale);
     f.optional("embedding_scale", "embedding_multiplier", h.embed_scale);
     f.optional("residual_scale", "residual_multiplier", h.residual_scale);

@@ -18,44 +18,43 @@ constexpr NamePair names[] = {
     {"model.layers.{}.block_sparse_moe.router.layer", "blk.{}.ffn_gate_inp"},
     {"model.layers.{}.block_sparse_moe.input_linear", "blk.{}.ffn_gate_exps", Storage::gate_up},
     {"model.layers.{}.block_sparse_moe.output_linear", "blk.{}.ffn_down_exps"},
-    {"model.layers.{}.block_sparse_moe.experts.gate_up_proj", "blk.{}.ffn_gate_exps.weight",
-     Storage::gate_up},
-    {"model.layers.{}.block_sparse_moe.experts.down_proj", "blk.{}.ffn_down_exps.weight"},
     {"model.layers.{}.shared_mlp.input_linear", "blk.{}.ffn_gate_shexp", Storage::gate_up},
     {"model.layers.{}.shared_mlp.output_linear", "blk.{}.ffn_down_shexp"},
 };
 
-// Which layers attend: GGUF gives the others no key-value heads. Whether those rotate is stated by a key
-// meant for something else.
+// Which layers attend: GGUF gives the others no key-value heads.
 void layer_fields(Fields& f, Hyper& h) {
     f.flags("", "layer_types|layers_block_type", "full_attention|attention", "linear_attention|mamba",
             h.attends);
+    const uint32_t n_kv_heads = h.n_kv_heads > 0 ? h.n_kv_heads : h.n_heads;
     if (f.from_hf() && h.n_layers <= max_layers)
-        for (const bool attends : h.attends) h.kv_heads.push_back(attends ? h.n_kv_heads : 0);
-    std::string positions;
-    f.optional("", "position_embedding_type", positions);
-    bool rotates = f.is_writing() ? h.rotated.empty() : positions == "rope";
-    f.optional("rope.scaling.finetuned", "", rotates);
-    if (!rotates && !f.is_writing()) h.rotated.assign(std::min(h.n_layers, max_layers), false);
+        for (const bool attends : h.attends) h.kv_heads.push_back(attends ? n_kv_heads : 0);
 }
 
-void fields(Fields& f, Hyper& h) {
-    granite_fields(f, h);
-    layer_fields(f, h);
-    f.optional("ssm.conv_kernel", "mamba_d_conv", h.n_taps);
-    f.optional("ssm.group_count", "mamba_n_groups", h.delta_k_heads);
-    f.optional("ssm.time_step_rank", "mamba_n_heads", h.delta_v_heads);
-    f.optional("ssm.state_size", "mamba_d_state", h.delta_k_dim);
+bool has_states(const Hyper& h) { return std::ranges::find(h.attends, false) != h.attends.end(); }
+
+void state_fields(Fields& f, Hyper& h) {
+    f.required("ssm.conv_kernel", "mamba_d_conv", h.n_taps);
+    f.required("ssm.group_count", "mamba_n_groups", h.delta_k_heads);
+    f.required("ssm.time_step_rank", "mamba_n_heads", h.delta_v_heads);
+    f.required("ssm.state_size", "mamba_d_state", h.delta_k_dim);
     uint32_t expand = 2;
     f.optional("", "mamba_expand", expand);
     const bool sane = h.n_embd <= max_width && expand <= 64;
     uint32_t inner = f.is_writing() ? h.delta_v_heads * h.delta_v_dim : sane ? expand * h.n_embd : 0;
     f.optional("ssm.inner_size", "", inner);
     if (!f.is_writing() && h.delta_v_heads > 0) h.delta_v_dim = inner / h.delta_v_heads;
+    f.expect("mamba_proj_bias", {"false"});
+    f.expect("time_step_limit", {R"([0.0,{"__float__":"Infinity"}])"});  // none
+}
+
+void fields(Fields& f, Hyper& h) {
+    granite_fields(f, h, false);
+    layer_fields(f, h);
+    if (has_states(h)) state_fields(f, h);
     expert_fields(f, h);
     f.optional("expert_shared_feed_forward_length", "shared_intermediate_size", h.n_ff_shared);
     if (f.from_hf() && h.n_experts == 0) h.n_ff = h.n_ff_shared;
-    f.expect("mamba_proj_bias", {"false"});
 }
 
 Result<ModelSpec> build(const Hyper& h, bool from_hf, const TensorMap& tensors) {
@@ -64,7 +63,7 @@ Result<ModelSpec> build(const Hyper& h, bool from_hf, const TensorMap& tensors) 
                      "is not 1: norms of groups are not implemented", ""};
     ModelSpec s = NIBBLE_TRY(granite_spec(h, from_hf, tensors));
     const auto number = [](uint32_t n) { return static_cast<int32_t>(n); };
-    if (std::ranges::find(h.attends, false) != h.attends.end())
+    if (has_states(h))
         NIBBLE_TRY(set_states(s, h,
                               Mamba2Spec{number(h.delta_k_heads), number(h.delta_v_heads),
                                          number(h.delta_k_dim), number(h.delta_v_dim), number(h.n_taps), 0}));

@@ -12,7 +12,7 @@ constexpr NamePair names[] = {
 };
 
 void fields(Fields& f, Hyper& h) {
-    granite_fields(f, h);
+    granite_fields(f, h, true);
     expert_fields(f, h);
 }
 

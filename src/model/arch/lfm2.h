@@ -40,7 +40,8 @@ inline void lfm2_layer_fields(Fields& f, Hyper& h) {
         for (uint32_t i = 0; i < std::min(h.n_layers, max_layers); ++i)
             h.attends.push_back(std::ranges::find(attending, i) != attending.end());
     if (!h.kv_heads.empty()) return;
-    for (const bool attends : h.attends) h.kv_heads.push_back(attends ? h.n_kv_heads : 0);
+    const uint32_t n_kv_heads = h.n_kv_heads > 0 ? h.n_kv_heads : h.n_heads;
+    for (const bool attends : h.attends) h.kv_heads.push_back(attends ? n_kv_heads : 0);
 }
 
 inline void lfm2_fields(Fields& f, Hyper& h) {
