@@ -235,6 +235,30 @@ TEST_CASE("gates and ups of experts in one tensor of a GGUF file are those of tw
         }
 }
 
+TEST_CASE("a vector that a GGUF file holds with two dimensions is one still, and stays f32") {
+    const Scratch scratch;
+    const fs::path folder = fs::path(NIBBLE_SOURCE_DIR) / "tests/golden/models/granitehybrid_dense";
+    const Case c = read_cases(folder).front();
+    const fs::path ours = converted(folder, "f32", scratch), other = scratch.dir / "other.gguf";
+    const auto file = TensorFile::open(ours);
+    REQUIRE(file);
+    auto writer = GgufWriter::create(other);
+    REQUIRE(writer);
+    writer->metadata() = file->metadata();
+    for (const TensorInfo& t : file->tensors()) {
+        const auto dims = static_cast<size_t>(t.name.ends_with("ssm_norm.weight") ? 2 : t.n_dims);
+        REQUIRE(writer->declare(t.name, t.type, std::span(t.ne).first(dims)));
+    }
+    REQUIRE(writer->begin());
+    for (const TensorInfo& t : file->tensors()) REQUIRE(writer->write(t.name, t.data));
+    REQUIRE(writer->finish());
+    CHECK(run(other, c, cpu_backend()).logits == run(ours, c, cpu_backend()).logits);
+    const auto again = TensorFile::open(converted(other, "int4", scratch));
+    REQUIRE(again);
+    for (const TensorInfo& t : again->tensors())
+        if (t.rows() == 1 || t.cols() == 1) CHECK(t.type == Type::f32);
+}
+
 TEST_CASE("a GGUF file is converted as the folder is that it was made of") {
     const Scratch scratch;
     for (const std::string_view name :
