@@ -47,8 +47,7 @@ Hyper hyper_of(const ModelShape& s) {
     h.n_ff_expert = u(s.n_ff_expert);
     h.n_ff_shared = u(s.n_ff_shared);
     for (int32_t i = 0; i < s.n_layers && !s.attends.empty(); ++i) h.attends.push_back(s.attends_in(i));
-    if (s.delta_v_heads == 0)  // whose files state it layer by layer
-        for (const bool attends : h.attends) h.kv_heads.push_back(attends ? h.n_kv_heads : 0);
+    if (s.delta_v_heads == 0) list_kv_heads(h);  // whose files state it layer by layer
     h.n_taps = u(s.n_taps);
     h.delta_k_heads = u(s.delta_k_heads);
     h.delta_v_heads = u(s.delta_v_heads);

@@ -65,6 +65,9 @@ Result<void> set_states(ModelSpec& s, const Hyper& h,
                         std::variant<DeltaNetSpec, Mamba2Spec, ShortConvSpec> mixer);
 // The same of what files say of them: every `period`-th layer attends where nothing else is stated.
 void attending_fields(Fields& f, Hyper& h, uint32_t period);
+// Or they list key-value heads, which layers that do not attend have none of: that list, where it is not
+// stated.
+void list_kv_heads(Hyper& h);
 
 // Experts: how many there are and how many a token uses.
 void expert_fields(Fields& f, Hyper& h);

@@ -290,6 +290,12 @@ void attending_fields(Fields& f, Hyper& h, uint32_t period) {
     f.flags("", "layer_types", "full_attention", "linear_attention", h.attends);
 }
 
+void list_kv_heads(Hyper& h) {
+    if (!h.kv_heads.empty()) return;
+    const uint32_t n_kv_heads = h.n_kv_heads > 0 ? h.n_kv_heads : h.n_heads;
+    for (const bool attends : h.attends) h.kv_heads.push_back(attends ? n_kv_heads : 0);
+}
+
 Result<void> set_states(ModelSpec& s, const Hyper& h,
                         std::variant<DeltaNetSpec, Mamba2Spec, ShortConvSpec> mixer) {
     const auto* d = std::get_if<DeltaNetSpec>(&mixer);

@@ -101,9 +101,9 @@ bool WeightStore::is_copied(const Entry& e, WeightUse use) const {
 }
 
 bool WeightStore::leaves_host(const Entry& e, WeightUse use) const {
-    const bool elsewhere = e.tensor.layout == Layout::packed || !e.backend->device().host_memory;
-    const auto uses = std::ranges::count(used_, e.source, [](const auto& u) { return u.second.source; });
-    return use == WeightUse::matmul && elsewhere && uses == 1;
+    if (use != WeightUse::matmul) return false;
+    if (e.tensor.layout != Layout::packed && e.backend->device().host_memory) return false;
+    return std::ranges::count(used_, e.source, [](const auto& u) { return u.second.source; }) == 1;
 }
 
 size_t WeightStore::rearranged_bytes() const {

@@ -22,15 +22,6 @@ constexpr NamePair names[] = {
     {"model.layers.{}.shared_mlp.output_linear", "blk.{}.ffn_down_shexp"},
 };
 
-// Which layers attend: GGUF gives the others no key-value heads.
-void layer_fields(Fields& f, Hyper& h) {
-    f.flags("", "layer_types|layers_block_type", "full_attention|attention", "linear_attention|mamba",
-            h.attends);
-    const uint32_t n_kv_heads = h.n_kv_heads > 0 ? h.n_kv_heads : h.n_heads;
-    if (f.from_hf() && h.n_layers <= max_layers)
-        for (const bool attends : h.attends) h.kv_heads.push_back(attends ? n_kv_heads : 0);
-}
-
 bool has_states(const Hyper& h) { return std::ranges::find(h.attends, false) != h.attends.end(); }
 
 void state_fields(Fields& f, Hyper& h) {
@@ -50,7 +41,9 @@ void state_fields(Fields& f, Hyper& h) {
 
 void fields(Fields& f, Hyper& h) {
     granite_fields(f, h, false);
-    layer_fields(f, h);
+    f.flags("", "layer_types|layers_block_type", "full_attention|attention", "linear_attention|mamba",
+            h.attends);
+    if (f.from_hf()) list_kv_heads(h);
     if (has_states(h)) state_fields(f, h);
     expert_fields(f, h);
     f.optional("expert_shared_feed_forward_length", "shared_intermediate_size", h.n_ff_shared);

@@ -30,7 +30,7 @@ inline constexpr NamePair lfm2_names[] = {
     {"model.layers.{}.feed_forward.experts.down_proj", "blk.{}.ffn_down_exps"},
 };
 
-// Which layers attend: GGUF gives the others no key-value heads.
+// Which layers attend.
 inline void lfm2_layer_fields(Fields& f, Hyper& h) {
     if (f.is_writing()) return;
     f.flags("", "layer_types", "full_attention", "conv", h.attends);
@@ -39,9 +39,7 @@ inline void lfm2_layer_fields(Fields& f, Hyper& h) {
     if (!attending.empty() && h.attends.empty())
         for (uint32_t i = 0; i < std::min(h.n_layers, max_layers); ++i)
             h.attends.push_back(std::ranges::find(attending, i) != attending.end());
-    if (!h.kv_heads.empty()) return;
-    const uint32_t n_kv_heads = h.n_kv_heads > 0 ? h.n_kv_heads : h.n_heads;
-    for (const bool attends : h.attends) h.kv_heads.push_back(attends ? n_kv_heads : 0);
+    list_kv_heads(h);
 }
 
 inline void lfm2_fields(Fields& f, Hyper& h) {
