@@ -15,6 +15,10 @@ void clear(const Tensor& out, const StateRun& run, int64_t column, int64_t n) {
         std::memset(out.row(t) + column, 0, static_cast<size_t>(n) * sizeof(float));
 }
 
+void copy_row(const float* from, float* to, int64_t n) {
+    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
+}
+
 // Where rows and states have what a head needs.
 struct Heads {
     int64_t n_k_heads, n_v_heads, k_dim, v_dim;
@@ -46,11 +50,18 @@ void run_heads(const Exec& exec, const Heads& s, const Tensor& x, const Tensor& 
                     continue;
                 }
                 const int64_t key = (s.tiled ? h % s.n_k_heads : h / (heads / s.n_k_heads)) * s.k_dim;
-                const float* const row = x.row(run.first);
-                kernel({s.k_dim, n, run.count, row + s.q + key, row + s.k + key, row + s.v + h * s.v_dim + c,
-                        x.stride / 4, gates + 2 * (h * T + run.first), skip ? skip[h] : 0,
-                        state.row(run.page * page_rows + h * s.k_dim) + c, state.stride / 4, run.fresh,
-                        out.row(run.first) + h * s.v_dim + c, out.stride / 4});
+                const auto matrix = [&](int64_t page, int64_t r) {
+                    return state.row(page * page_rows + h * s.k_dim + r) + c;
+                };
+                const auto rows = [&](int64_t t, int64_t n_rows, int64_t page, bool fresh) {
+                    const float* const row = x.row(t);
+                    kernel({s.k_dim, n, n_rows, row + s.q + key, row + s.k + key, row + s.v + h * s.v_dim + c,
+                            x.stride / 4, gates + 2 * (h * T + t), skip ? skip[h] : 0, matrix(page, 0),
+                            state.stride / 4, fresh, out.row(t) + h * s.v_dim + c, out.stride / 4});
+                };
+                walk_pages(run, rows, [&](int64_t from, int64_t to) {
+                    for (int64_t r = 0; r < s.k_dim; ++r) copy_row(matrix(from, r), matrix(to, r), n);
+                });
             }
         });
 }
@@ -77,10 +88,16 @@ void run_causal_conv(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
                 clear(out, run, c, n);
                 continue;
             }
-            exec.kernels->causal_conv({&p, n, run.count, x.row(run.first) + c, x.stride / 4,
-                                       weight.row(0) + c * p.n_taps, bias ? bias.row(0) + c : nullptr,
-                                       state.row(run.page * kept) + c, state.stride / 4, run.fresh,
-                                       out.row(run.first) + c, out.stride / 4});
+            const auto inputs = [&](int64_t page, int64_t r) { return state.row(page * kept + r) + c; };
+            const auto rows = [&](int64_t t, int64_t n_rows, int64_t page, bool fresh) {
+                exec.kernels->causal_conv({&p, n, n_rows, x.row(t) + c, x.stride / 4,
+                                           weight.row(0) + c * p.n_taps, bias ? bias.row(0) + c : nullptr,
+                                           inputs(page, 0), state.stride / 4, fresh, out.row(t) + c,
+                                           out.stride / 4});
+            };
+            walk_pages(run, rows, [&](int64_t from, int64_t to) {
+                for (int64_t r = 0; r < kept; ++r) copy_row(inputs(from, r), inputs(to, r), n);
+            });
         }
     });
 }

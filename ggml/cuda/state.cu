@@ -13,20 +13,24 @@ struct StateBatch {
     View seq_rows, positions, page_table;
 };
 
-// Consecutive rows of a sequence; a page of -1 is nobody's.
+// Consecutive rows of a sequence; a page of -1 is nobody's. The state behind all rows goes to `last`; where
+// that is another page, the one behind the first `kept` rows stays in `page`.
 struct Run {
-    int first, count;
-    int64_t page;
+    int first, count, kept;
+    int64_t page, last;
     bool fresh;
 };
 
 __device__ inline Run run_of(const StateBatch& b, int64_t sequence, int64_t n_pages) {
-    const int32_t* const rows = b.seq_rows.row<int32_t>(sequence);
+    const int32_t *const rows = b.seq_rows.row<int32_t>(sequence), *const pages =
+                                                                       b.page_table.row<int32_t>(sequence);
     const int n = static_cast<int>(b.positions.rows);
-    Run run{rows[0], rows[1], *b.page_table.row<int32_t>(sequence), false};
+    Run run{rows[0], rows[1], pages[1], pages[0], pages[2], false};
     if (run.first < 0 || run.first > n) run.first = n;
     if (run.count > n - run.first) run.count = n - run.first;
-    if (run.page >= n_pages) run.page = -1;
+    if (run.page >= n_pages || run.last < 0 || run.last >= n_pages) run.page = -1;
+    if (run.last == run.page) run.kept = 0;
+    if (run.kept > run.count) run.kept = run.count;
     if (run.count > 0) run.fresh = *b.positions.row<int32_t>(run.first) == 0;
     return run;
 }
@@ -69,16 +73,20 @@ __global__ void causal_conv_kernel(View x, View weight, View bias, View state, S
         for (int i = 0; i < max_conv_taps - 1; ++i) inputs[i] = inputs[i + 1];
     }
     if (begin > 0 || run.page < 0) return;
+    const auto leave = [&](int64_t page, int rows) {  // the state behind the first so many
 #pragma unroll
-    for (int i = 0; i < max_conv_taps - 1; ++i) {
-        if (i >= kept) continue;
-        const int r = run.count - kept + i;
-        float value = 0;
+        for (int i = 0; i < max_conv_taps - 1; ++i) {
+            if (i >= kept) continue;
+            const int r = rows - kept + i;
+            float value = 0;
 #pragma unroll
-        for (int j = 0; j < max_conv_taps - 1; ++j)
-            if (j == i + run.count) value = old[j];
-        state.row(run.page * kept + i)[c] = r >= 0 ? x.row(run.first + r)[c] : value;
-    }
+            for (int j = 0; j < max_conv_taps - 1; ++j)
+                if (j == i + rows) value = old[j];
+            state.row(page * kept + i)[c] = r >= 0 ? x.row(run.first + r)[c] : value;
+        }
+    };
+    if (run.kept > 0) leave(run.page, run.kept);
+    leave(run.last, run.count);
 }
 
 constexpr int state_columns = 8;  // of a warp
@@ -145,7 +153,7 @@ __global__ void state_kernel(StateArgs a) {
         for (int r = 0; r < run.count && writes; ++r) a.out.row(run.first + r)[head * p.v_dim + column] = 0;
         return;
     }
-    const int64_t matrix = run.page * page_rows + static_cast<int64_t>(head) * p.k_dim;
+    const auto matrix = [&](int64_t page) { return page * page_rows + static_cast<int64_t>(head) * p.k_dim; };
     float s[parts][state_columns];
 #pragma unroll
     for (int i = 0; i < parts; ++i)
@@ -153,8 +161,18 @@ __global__ void state_kernel(StateArgs a) {
         for (int j = 0; j < state_columns; ++j) {
             const int row = lane() + 32 * i;
             const bool there = !run.fresh && row < p.k_dim && first + j < p.v_dim;
-            s[i][j] = there ? a.state.row(matrix + row)[first + j] : 0;
+            s[i][j] = there ? a.state.row(matrix(run.page) + row)[first + j] : 0;
         }
+    const auto leave = [&](int64_t page) {
+#pragma unroll
+        for (int i = 0; i < parts; ++i)
+#pragma unroll
+            for (int j = 0; j < state_columns; ++j) {
+                const int row = lane() + 32 * i;
+                if (row < p.k_dim && first + j < p.v_dim)
+                    a.state.row(matrix(page) + row)[first + j] = s[i][j];
+            }
+    };
     const int key = (p.tiled ? head % p.n_k_heads : head / (heads / p.n_k_heads)) * p.k_dim;
     const auto read = [&](int r) {
         StateRow<parts> row;
@@ -205,14 +223,9 @@ __global__ void state_kernel(StateArgs a) {
         }
         const float result = warp_sums8(sum) + skip * row.v;
         if (writes) a.out.row(run.first + r)[head * p.v_dim + column] = result;
+        if (r + 1 == run.kept) leave(run.page);
     }
-#pragma unroll
-    for (int i = 0; i < parts; ++i)
-#pragma unroll
-        for (int j = 0; j < state_columns; ++j) {
-            const int row = lane() + 32 * i;
-            if (row < p.k_dim && first + j < p.v_dim) a.state.row(matrix + row)[first + j] = s[i][j];
-        }
+    leave(run.last);
 }
 
 }  // namespace

@@ -19,16 +19,20 @@ void reference(const OpArgs& a) {
             if (run.page >= 0 && !run.fresh)
                 for (int64_t i = 0; i < kept; ++i)
                     inputs[static_cast<size_t>(i)] = state.row(run.page * kept + i)[c];
-            for (int64_t t = run.first; t < run.first + run.count; ++t) {
-                inputs.push_back(x.row(t)[c]);
+            const auto keep = [&](int64_t page) {
+                for (int64_t i = 0; page >= 0 && i < kept; ++i)
+                    state.row(page * kept + i)[c] = inputs[inputs.size() - static_cast<size_t>(kept - i)];
+            };
+            for (int64_t t = 0; t < run.count; ++t) {
+                inputs.push_back(x.row(run.first + t)[c]);
                 double sum = bias ? bias.row(0)[c] : 0;
                 for (int64_t i = 0; i <= kept; ++i)
                     sum += static_cast<double>(weight.row(0)[c * p.n_taps + i]) *
                            static_cast<double>(inputs[inputs.size() - static_cast<size_t>(p.n_taps - i)]);
-                out.row(t)[c] = run.page < 0 ? 0 : static_cast<float>(activated(p.act, sum));
+                out.row(run.first + t)[c] = run.page < 0 ? 0 : static_cast<float>(activated(p.act, sum));
+                if (t + 1 == run.kept) keep(run.page);
             }
-            for (int64_t i = 0; run.page >= 0 && i < kept; ++i)
-                state.row(run.page * kept + i)[c] = inputs[inputs.size() - static_cast<size_t>(kept - i)];
+            if (run.page >= 0) keep(run.last);
         }
     });
 }

@@ -292,10 +292,13 @@ constexpr uint64_t joined_weight(const float* from) {
 void draw(Builder& b, Ref list, Ref weighed, Ref how, Ref drawn, ShortlistParams p);
 
 // ---- states: what a sequence carries from token to token instead of keys and values ----------------------
-// A page of a state cache (f32) is one sequence's: `page_table` of the batch, i32 [S x 1], names it. Rows of
-// a sequence are taken in order and leave the state behind the last one. A sequence whose first row is at
-// position 0 begins with zeros, whatever its page holds. A page of -1, or beyond the cache, is that of
-// nobody: its rows give zeros. A row's result does not depend, to the last bit, on which rows ride along.
+// A page of a state cache (f32) is one sequence's. `page_table` of the batch, i32 [S x 3], says: page, n,
+// last. Rows of a sequence are taken in order; they begin with the state in `page`, and `last` takes the one
+// behind all of them. Where that is another page, `page` takes the state behind the first n rows (0: it stays
+// as it was), so that a sequence can go back there. One whose first row is at position 0 begins with zeros,
+// whatever its page holds. Pages of -1, or beyond the cache, are those of nobody: their rows give zeros. A
+// row's result does not depend, to the last bit, on which rows ride along.
+inline constexpr int32_t state_page_columns = 3;
 
 // ---- causal_conv: each channel's last few inputs, weighed -------------------------------------------------
 // x f32 [T x C], weight f32 [1 x C * n_taps], the taps of a channel together, the newest last; bias f32 [1 x

@@ -91,8 +91,9 @@ std::vector<std::unique_ptr<Drafter>> Engine::State::make_drafters(const Sampler
     Worth worth;
     worth.least += 0.7 * bytes(m.expert_bytes) / bytes(m.matmul_bytes);  // another row may have other experts
     worth.n_tokens = bytes(m.matmul_bytes) / bytes(m.kv_bytes_read_per_token);
-    // The state is copied for the guess, and a wrong one makes the next step compute right rows again.
-    if (carries_states()) worth.least += 0.1 + 2 * bytes(m.state_bytes) / bytes(m.matmul_bytes);
+    // A guess writes a state of its own, and one that is right in part makes the next step compute that part
+    // again.
+    if (carries_states()) worth.least += 0.05 + bytes(m.state_bytes) / bytes(m.matmul_bytes);
     if (!draft_model) {
         drafters.push_back(std::make_unique<LookupDrafter>(worth));
         return drafters;

@@ -391,8 +391,14 @@ void ModelRunner::fill_inputs(const Batch& batch) {
         const auto group = static_cast<int32_t>(g);
         const auto table = runner_->input(io::page_table(group));
         if (spec().kv_groups[g].states) {
-            for (size_t s = 0; s < batch.sequences.size(); ++s)
-                table[s] = batch.pages[g][s].empty() ? -1 : batch.pages[g][s].front();
+            for (size_t s = 0; s < batch.sequences.size(); ++s) {
+                const int32_t page = batch.pages[g][s].empty() ? -1 : batch.pages[g][s].front();
+                const Batch::Fork fork =
+                    g < batch.forks.size() && s < batch.forks[g].size() ? batch.forks[g][s] : Batch::Fork{};
+                const std::array columns{page, fork.rows, fork.page < 0 ? page : fork.page};
+                static_assert(columns.size() == state_page_columns);
+                std::ranges::copy(columns, table.subspan(s * columns.size()).begin());
+            }
             continue;
         }
         fill(io::slots(group), batch.slots[g]);

@@ -44,6 +44,11 @@ struct Batch {
     struct Copy {
         int32_t group = 0, from = 0, to = 0;  // pages
     };
+    // A state that stays as it is behind the first so many rows of its sequence, and the page that takes the
+    // one behind all of them; -1: there is none, the state's own page does.
+    struct Fork {
+        int32_t rows = 0, page = -1;
+    };
     // One per row; positions consecutive within a sequence. A token of -1 - i is the one that the device drew
     // for output row i of the last launch.
     std::vector<int32_t> tokens, positions;
@@ -54,7 +59,8 @@ struct Batch {
     // Of a group of states there are no slots, and a page table's first page is the state.
     std::vector<std::vector<int32_t>> slots;                   // [kv group][row]
     std::vector<std::vector<std::span<const int32_t>>> pages;  // [kv group][sequence]: its page table
-    std::vector<Copy> copies;  // copy-on-write, in order, before anything is written
+    std::vector<std::vector<Fork>> forks;  // [kv group][sequence], of groups of states; may be empty
+    std::vector<Copy> copies;              // copy-on-write, in order, before anything is written
 };
 
 // Exact bytes, known before anything is loaded.

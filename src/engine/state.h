@@ -30,7 +30,6 @@ struct Engine::State {
     size_t pages_for(const KvGroup& group, size_t n_tokens) const;
     bool carries_states() const { return has_states(runner.spec()); }
     int32_t rows_until_kept(const Sequence& s) const;
-    Checkpoint checkpoint(const Sequence& s) const;
     void keep_state(Sequence& s, int32_t end);
 
     // A step that was started. Of each sequence in it, in the order of the rows:
@@ -52,6 +51,7 @@ struct Engine::State {
     // By sequence, of the first n: what may follow its tokens.
     std::vector<std::vector<Token>> guess(size_t n);
     std::vector<Token> guess(Sequence& s, int32_t limit) const;
+    Result<void> add_state(Batch& batch, Sequence& s, size_t group, int32_t sure, int32_t guessed);
     Result<void> add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count,
                           std::span<const Token> draft = {});
     Result<Launched> launch_next();

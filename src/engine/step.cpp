@@ -28,7 +28,7 @@ std::vector<std::vector<Token>> Engine::State::guess(size_t n) {
     for (size_t i = 0; i < n; ++i) {
         Sequence& s = *sequences[i];
         if (s.drafters.empty() || !s.decoding()) continue;
-        if (carries_states() && s.pending() > 1) continue;  // it went back: the state comes first
+        if (s.pending() > 1 + config.draft_tokens) continue;  // it begins again: what is known comes first
         // One token follows the last guess: it too has to have its place.
         int64_t room = limits.ctx - static_cast<int64_t>(s.tokens.size()) - 1;
         if (s.request->max_tokens >= 0) room = std::min(room, s.request->max_tokens - s.n_generated - 1);
@@ -56,11 +56,12 @@ std::vector<Token> Engine::State::guess(Sequence& s, int32_t limit) const {
     return draft;
 }
 
-// Pages for the next rows. A copy of an adopted page needs one page more than the sequence: where there is
-// none, the tokens of that page are computed again.
+// Pages for the next rows, of a state for those alone that are sure. A copy of an adopted page needs one page
+// more than the sequence: where there is none, the tokens of that page are computed again.
 Result<void> Engine::State::reserve(Batch& batch, Sequence& s, int32_t count) {
+    const int32_t sure = std::max(1, s.pending());  // a token that the device draws is as good as known
     for (size_t g = 0; g < groups.size(); ++g) {
-        const auto copy = s.tables[g].reserve(count);
+        const auto copy = s.tables[g].reserve(groups[g].states ? std::min(count, sure) : count);
         if (copy) {
             if (*copy) batch.copies.push_back({static_cast<int32_t>(g), (*copy)->from, (*copy)->to});
             continue;
@@ -96,12 +97,22 @@ std::vector<DrawRow> Engine::State::draw_rows(std::span<const Part> parts, bool 
     return rows;
 }
 
-// Its states become shared by that, so that the rows of a guess write into copies.
-Checkpoint Engine::State::checkpoint(const Sequence& s) const {
-    Checkpoint c{s.n_computed, {}};
-    for (size_t g = 0; g < groups.size(); ++g)
-        if (groups[g].states) c.states.push_back(s.tables[g].fork());
-    return c;
+// The state's pages for the next rows. The rows of a guess leave the one before them as it is and write into
+// a page of their own, which they fill: nothing is copied.
+Result<void> Engine::State::add_state(Batch& batch, Sequence& s, size_t g, int32_t sure, int32_t guessed) {
+    BlockTable& table = s.tables[g];
+    table.advance(sure);
+    Batch::Fork& fork = batch.forks[g].emplace_back();
+    if (guessed == 0) {
+        batch.pages[g].push_back(table.pages());
+        return {};
+    }
+    s.checkpoint->states.push_back(table.fork());
+    NIBBLE_TRY(table.reserve(guessed));
+    table.advance(guessed);
+    batch.pages[g].push_back(s.checkpoint->states.back().pages());
+    fork = {sure, table.pages().front()};
+    return {};
 }
 
 // The next rows of a sequence; behind the last token that is known, those of the draft, or the one that the
@@ -109,14 +120,18 @@ Checkpoint Engine::State::checkpoint(const Sequence& s) const {
 Result<void> Engine::State::add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count,
                                      std::span<const Token> draft) {
     const auto known = static_cast<int32_t>(s.tokens.size());
-    if (!draft.empty() && carries_states() && s.n_computed + count > known) s.checkpoint = checkpoint(s);
     NIBBLE_TRY(reserve(batch, s, count));
     const auto first = static_cast<int32_t>(batch.tokens.size());
+    const int32_t sure = draft.empty() ? count : std::min(count, known - s.n_computed);
+    if (sure < count && carries_states()) s.checkpoint = Checkpoint{s.n_computed + sure, {}};
     for (size_t g = 0; g < groups.size(); ++g) {
+        if (groups[g].states) {
+            NIBBLE_TRY(add_state(batch, s, g, sure, count - sure));
+            continue;
+        }
         BlockTable& table = s.tables[g];
         table.advance(count);
-        for (int32_t i = 0; i < count && !groups[g].states; ++i)
-            batch.slots[g].push_back(table.slot(s.n_computed + i));
+        for (int32_t i = 0; i < count; ++i) batch.slots[g].push_back(table.slot(s.n_computed + i));
         batch.pages[g].push_back(table.pages());
     }
     for (int32_t i = 0; i < count; ++i) {
@@ -161,6 +176,7 @@ Batch Engine::State::empty_batch() const {
     Batch batch;
     batch.slots.resize(groups.size());
     batch.pages.resize(groups.size());
+    batch.forks.resize(groups.size());
     return batch;
 }
 

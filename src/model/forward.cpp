@@ -89,8 +89,8 @@ void Forward::inputs() {
     for (int32_t g = 0; g < static_cast<int32_t>(spec_.kv_groups.size()); ++g) {
         const bool states = spec_.kv_groups[static_cast<size_t>(g)].states;
         slots_.push_back(states ? Ref{} : b_.input(io::slots(g), Type::i32, RowDim::tokens, 1));
-        page_tables_.push_back(
-            b_.input(io::page_table(g), Type::i32, RowDim::sequences, states ? 1 : kv_.max_pages));
+        page_tables_.push_back(b_.input(io::page_table(g), Type::i32, RowDim::sequences,
+                                        states ? state_page_columns : kv_.max_pages));
     }
     for (const RopeSpec& r : spec_.ropes) {
         const std::string name = cat("inv_freq.", ropes_.size());

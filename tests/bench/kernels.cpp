@@ -158,6 +158,56 @@ void attention_bench(benchmark::State& state, const std::string& isa, Type type,
     state.counters["GFLOP/s"] = Counter(cost.flops / 1e9, Counter::kIsIterationInvariantRate);
 }
 
+// `rows` rows of one sequence through the heads of a layer; `at` is the operand that is the state.
+void state_bench(benchmark::State& state, const std::string& isa, const OpDef& op, const Params& params,
+                 int64_t rows, std::vector<int64_t> columns, size_t at, int64_t state_rows) {
+    auto backend = std::move(*CpuBackend::create({threads, isa}));
+    std::vector<Buffer> memory;
+    const auto filled = [&](int64_t n, int64_t cols, float value) {
+        memory.push_back(*backend->allocate(static_cast<size_t>(4 * n * cols), "bench"));
+        auto* const x = reinterpret_cast<float*>(memory.back().data.get());
+        std::fill(x, x + n * cols, value);
+        return Tensor{memory.back().data.get(), n, cols, 4 * cols, Type::f32, Layout::rows};
+    };
+    std::vector<int32_t> seq_rows{0, static_cast<int32_t>(rows)}, positions(static_cast<size_t>(rows)),
+        pages{0, 0, 0};
+    std::iota(positions.begin(), positions.end(), 1);
+    const auto ints = [](std::vector<int32_t>& x, int64_t cols) {
+        return Tensor{reinterpret_cast<std::byte*>(x.data()), std::ssize(x) / cols, cols, 4 * cols,
+                      Type::i32};
+    };
+    Instr instr;
+    instr.op = &op;
+    instr.params = params;
+    BoundInstr bound;
+    bound.instr = &instr;
+    // Values that change by row, then those of the model, then the state.
+    for (size_t i = 0; i < columns.size(); ++i)
+        bound.in.push_back(filled(i == at ? state_rows
+                                  : i < 2 ? rows
+                                          : 1,
+                                  columns[i], i < 2 ? 0.01f : -0.01f));
+    for (const Tensor& t : {ints(seq_rows, 2), ints(positions, 1), ints(pages, state_page_columns)})
+        bound.in.push_back(t);
+    bound.out = {filled(rows, state_rows / 128 * columns[at], 0)};
+    const Buffer scratch = *backend->allocate(backend->scratch_bytes(op, bound.args()) + 64, "bench");
+    bound.scratch = {scratch.data.get(), scratch.size};
+    for (auto _ : state) (void)backend->run({&bound, 1}, nullptr);
+    using benchmark::Counter;
+    state.counters["GFLOP/s"] =
+        Counter(op.cost(bound.args()).flops / 1e9, Counter::kIsIterationInvariantRate);
+}
+
+void delta_rule_bench(benchmark::State& s, const std::string& isa, int64_t rows) {  // Qwen 3.5 4B
+    const DeltaRuleParams p{16, 32, 128, 128, true};
+    state_bench(s, isa, delta_rule_op, p, rows, {8192, 64, 32, 32, 128}, 4, 32 * 128);
+}
+
+void ssm_scan_bench(benchmark::State& s, const std::string& isa, int64_t rows) {  // Granite 4 1B
+    const SsmScanParams p{1, 48, 128, 64};
+    state_bench(s, isa, ssm_scan_op, p, rows, {48 * 64 + 256, 48, 48, 48, 48, 64}, 5, 48 * 128);
+}
+
 // An empty parallel region: what every instruction of a program pays.
 void empty_run(benchmark::State& state) {
     ThreadPool pool(threads);
@@ -171,6 +221,13 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark("empty_run", empty_run)->UseRealTime();
     for (const cpu::KernelTable* table : cpu::compiled_tables()) {
         if (!table->available(cpu::features())) continue;
+        for (const int64_t rows : {1, 4, 512})
+            for (const auto& [name, run] :
+                 {std::pair{"delta_rule", &delta_rule_bench}, {"ssm_scan", &ssm_scan_bench}})
+                benchmark::RegisterBenchmark(
+                    cat(table->name, "/", name, "/", rows).c_str(),
+                    [=](benchmark::State& s) { run(s, std::string(table->name), rows); })
+                    ->UseRealTime();
         for (const Type type : {Type::f16, Type::bf16, Type::q8_0, Type::q4_0})
             for (const int32_t group : {4, 8})
                 for (const int32_t tokens : {1, 512})

@@ -46,7 +46,7 @@ Request request(Tokens prompt, int64_t n = 12, uint64_t seed = 1) {
 struct Heard {
     std::map<RequestId, Tokens> tokens;
     std::map<RequestId, std::vector<Alternative>> alternatives;
-    int32_t prefilled = 0, decoded = 0, drafted = 0;
+    int32_t prefilled = 0, decoded = 0, drafted = 0, guessed = 0;  // guessed: rightly
 };
 
 Heard hear(Engine& e) {
@@ -59,6 +59,7 @@ Heard hear(Engine& e) {
         heard.drafted += report->drafted_tokens;
         for (const Event& event : report->events) {
             if (event.token >= 0) heard.tokens[event.request].push_back(event.token);
+            heard.guessed += event.guessed ? 1 : 0;
             if (!event.alternatives.empty()) heard.alternatives[event.request] = event.alternatives;
         }
     }
@@ -302,6 +303,37 @@ TEST_CASE("states: a wrong guess leads back to the state before it, and the text
                 CHECK(heard.decoded == 5 * 59);  // the first of each is the prompt's
             }
         }
+}
+
+// Rows that the model computes, as the backend sees them at the embedding.
+struct CountsRows : OverCpu {
+    int64_t rows = 0;
+    Result<void> run(std::span<BoundInstr> instrs, Observer* o) override {
+        for (const BoundInstr& b : instrs)
+            if (b.instr->op == &embed_op) rows += b.out[0].rows;
+        return real->run(instrs, o);
+    }
+};
+
+TEST_CASE("states: a guess that is wrong from its first token on makes nothing be computed again") {
+    for (const std::string_view model : with_states) {
+        INFO(model);
+        CountsRows backend;
+        Backend* const list[] = {&backend};
+        EngineConfig config = config_for();
+        config.draft_tokens = 1;  // right or wrong as a whole
+        auto e = Engine::load(models / model, config, list);
+        REQUIRE_MESSAGE(e, (e ? "" : e.error().message()));
+        Request r = request({5, 6, 5, 6, 5}, 60);
+        r.sampling.logit_bias = {{5, 100}, {6, 100}};
+        REQUIRE(e->submit(r));
+        const Heard heard = hear(*e);
+        CHECK(heard.drafted > 10);
+        // The prompt, each token but the last one, and of the guesses those that were wrong.
+        const int64_t wrong = heard.drafted - heard.guessed;
+        CHECK(wrong > 2);
+        CHECK(backend.rows == 5 + 59 + wrong);
+    }
 }
 
 TEST_CASE("states: many texts guess at once, each with a state to go back to") {

@@ -319,13 +319,21 @@ inline bool steps_are_independent(const OpCase& c, Backend& backend, uint32_t se
     const BoundInstr& whole = alone.bound().front();
     int32_t one_row[] = {0, 1};
     for (int64_t s = 0; s < whole.in[at].rows; ++s) {
-        const auto* rows = whole.in[at].row<int32_t>(s);
+        const auto *rows = whole.in[at].row<int32_t>(s), *pages = whole.in[at + 2].row<int32_t>(s);
         for (int32_t t = rows[0]; t < rows[0] + rows[1]; ++t) {
+            // In place until the state stays behind, then from there into the other page.
+            const int32_t before = t - rows[0], kept = pages[2] == pages[0] ? rows[1] : pages[1];
+            const bool ends = before + 1 == rows[1];
+            int32_t row_pages[state_page_columns] = {pages[0], 1,
+                                                     before < kept && !ends ? pages[0] : pages[2]};
+            if (before == kept) row_pages[1] = 0;
+            if (before > kept) row_pages[0] = pages[2];
             BoundInstr one = whole;
             for (size_t i = 0; i < at; ++i)
                 if (alone.is_input(i)) keep_row(one.in[i], t);
             keep_row(one.in[at + 1], t);
             keep_row(one.in[at + 2], s);
+            one.in[at + 2].data = reinterpret_cast<std::byte*>(row_pages);
             keep_row(one.out[0], t);
             keep_row(one.in[at], 0);
             one.in[at].data = reinterpret_cast<std::byte*>(one_row);

@@ -44,11 +44,18 @@ inline void unit_row(const float* x, int64_t n, float scale, float* out) {
     scale_row(out, scale / __builtin_sqrtf(row_sum<true>(x, n, 0) + state_norm_eps), n);
 }
 
+// A few rows' queries and keys, by the delta rule scaled, and which rows those are.
+constexpr int64_t state_rows_at_once = 16;
+struct StateRows {
+    const float *q[state_rows_at_once], *k[state_rows_at_once];
+    int64_t first = 0, n = 0;
+};
+
 // V vectors of columns of S, in the last of which n columns count, for one row: S = g S + k d, and then q' S
 // + skip v. By the delta rule d is beta (v - g k' S), else beta v.
 template <int V, bool corrects>
 inline void state_columns(const StateBlock& b, const float* q, const float* k, const float* gates,
-                          const float* v, float* state, float* out, int64_t n) {
+                          const float* v, float* state, int64_t state_stride, float* out, int64_t n) {
     const auto part = [&](float* p, int j) {
         return j < V - 1 ? load(p + j * lanes) : load_n(p + j * lanes, n);
     };
@@ -58,7 +65,7 @@ inline void state_columns(const StateBlock& b, const float* q, const float* k, c
     for (int j = 0; j < V; ++j) had[j] = sum[j] = zero();
     for (int64_t i = 0; corrects && i < rows; ++i) {
         const F key = set1(k[i]);
-        for (int j = 0; j < V; ++j) had[j] = fma(key, part(state + i * b.state_stride, j), had[j]);
+        for (int j = 0; j < V; ++j) had[j] = fma(key, part(state + i * state_stride, j), had[j]);
     }
     F delta[V];
     for (int j = 0; j < V; ++j) {
@@ -71,7 +78,7 @@ inline void state_columns(const StateBlock& b, const float* q, const float* k, c
         }
     }
     for (int64_t i = 0; i < rows; ++i) {
-        float* const row = state + i * b.state_stride;
+        float* const row = state + i * state_stride;
         const F key = set1(k[i]), query = set1(q[i]);
         for (int j = 0; j < V; ++j) {
             const F s = fma(key, delta[j], g * part(row, j));
@@ -83,37 +90,70 @@ inline void state_columns(const StateBlock& b, const float* q, const float* k, c
         j < V - 1 ? store(out + j * lanes, sum[j]) : store_n(out + j * lanes, sum[j], n);
 }
 
+// The rows through V vectors of columns. Where there are several, the columns move together for them: in
+// place, rows of a matrix are so far apart that few of them stay in the nearest cache.
+template <int V, bool corrects>
+inline void state_strip(const StateBlock& b, const StateRows& rows, int64_t c, int64_t n) {
+    constexpr int64_t few = 7, width = V * lanes;
+    float *state = b.state + c, *const in_place = state;
+    int64_t stride = b.state_stride;
+    alignas(64) float strip[V <= 4 ? max_state_dim * width : 1];
+    const bool moves = V <= 4 && rows.n > few;
+    if (moves) {
+        for (int64_t i = 0; i < b.k_dim; ++i)
+            for (int j = 0; j < V; ++j) {
+                const float* const from = in_place + i * b.state_stride + j * lanes;
+                store(strip + i * width + j * lanes, j < V - 1 ? load(from) : load_n(from, n));
+            }
+        state = strip, stride = width;
+    }
+    for (int64_t i = 0; i < rows.n; ++i) {
+        const int64_t r = rows.first + i;
+        state_columns<V, corrects>(b, rows.q[i], rows.k[i], b.gates + 2 * r, b.v + r * b.stride + c, state,
+                                   stride, b.out + r * b.out_stride + c, n);
+    }
+    for (int64_t i = 0; moves && i < b.k_dim; ++i)
+        for (int j = 0; j < V; ++j) {
+            float* const to = in_place + i * b.state_stride + j * lanes;
+            const F moved = load(strip + i * width + j * lanes);
+            j < V - 1 ? store(to, moved) : store_n(to, moved, n);
+        }
+}
+
 // As many columns at once as there are registers for, then fewer.
 template <int V, bool corrects>
-inline int64_t state_row(const StateBlock& b, const float* q, const float* k, int64_t r, int64_t c) {
+inline int64_t state_strips(const StateBlock& b, const StateRows& rows, int64_t c) {
     const int64_t stays = b.n_columns % lanes;
-    for (; b.n_columns - c > (V - 1) * lanes || (V == 1 && c < b.n_columns); c += V * lanes) {
-        const bool last = b.n_columns - c < V * lanes;
-        state_columns<V, corrects>(b, q, k, b.gates + 2 * r, b.v + r * b.stride + c, b.state + c,
-                                   b.out + r * b.out_stride + c, last ? stays : lanes);
-    }
+    for (; b.n_columns - c > (V - 1) * lanes || (V == 1 && c < b.n_columns); c += V * lanes)
+        state_strip<V, corrects>(b, rows, c, b.n_columns - c < V * lanes ? stays : lanes);
     return c;
 }
 
 template <bool corrects>
 inline void state_rows(const StateBlock& b) {
-    alignas(64) float q[max_state_dim], k[max_state_dim];
-    const int64_t n = b.k_dim;
-    const float scale = 1 / __builtin_sqrtf(static_cast<float>(n));
-    for (int64_t i = 0; b.fresh && i < n; ++i)
+    alignas(64) float q[state_rows_at_once][max_state_dim], k[state_rows_at_once][max_state_dim];
+    const int64_t dim = b.k_dim;
+    const float scale = 1 / __builtin_sqrtf(static_cast<float>(dim));
+    for (int64_t i = 0; b.fresh && i < dim; ++i)
         std::memset(b.state + i * b.state_stride, 0, static_cast<size_t>(b.n_columns) * sizeof(float));
-    for (int64_t r = 0; r < b.n_rows; ++r) {
-        const float *query = b.q + r * b.stride, *key = b.k + r * b.stride;
-        if constexpr (corrects) {
-            unit_row(query, n, scale, q);
-            unit_row(key, n, 1, k);
-            query = q, key = k;
+    StateRows rows;
+    for (; rows.first < b.n_rows; rows.first += rows.n) {
+        const int64_t left = b.n_rows - rows.first;
+        rows.n = left < state_rows_at_once ? left : state_rows_at_once;
+        for (int64_t i = 0; i < rows.n; ++i) {
+            const int64_t at = (rows.first + i) * b.stride;
+            rows.q[i] = b.q + at, rows.k[i] = b.k + at;
+            if constexpr (corrects) {
+                unit_row(b.q + at, dim, scale, q[i]);
+                unit_row(b.k + at, dim, 1, k[i]);
+                rows.q[i] = q[i], rows.k[i] = k[i];
+            }
         }
         int64_t c = 0;
-        if constexpr (lanes >= 16) c = state_row<8, corrects>(b, query, key, r, c);
-        c = state_row<4, corrects>(b, query, key, r, c);
-        c = state_row<2, corrects>(b, query, key, r, c);
-        state_row<1, corrects>(b, query, key, r, c);
+        if (lanes >= 16 && rows.n == 1) c = state_strips<8, corrects>(b, rows, c);
+        c = state_strips<4, corrects>(b, rows, c);
+        c = state_strips<2, corrects>(b, rows, c);
+        state_strips<1, corrects>(b, rows, c);
     }
 }
 
