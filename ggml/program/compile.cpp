@@ -211,29 +211,36 @@ Result<Program> compile(Builder&& builder, const Placement& placement, std::span
     return Compiler(std::move(builder), placement, backends).run();
 }
 
-std::vector<DeviceFootprint> Program::footprint() const {
-    std::vector<DeviceFootprint> f(arena_bytes.size());
+std::vector<DeviceFootprint> footprint(std::span<const Program* const> programs) {
+    std::vector<DeviceFootprint> f(programs[0]->arena_bytes.size());
     std::set<std::tuple<int32_t, const void*, Layout>> counted;  // tied weights and shared caches count once
-    for (const Instr& i : instrs) {
-        DeviceFootprint& d = f[static_cast<size_t>(i.device)];
-        for (const Ref r : i.in) {
-            if (!r) continue;
-            const Value& view = values[static_cast<size_t>(r.id)];
-            const Value& v = view.base >= 0 ? values[static_cast<size_t>(view.base)] : view;
-            const bool cache = v.kind == ValueKind::cache;
-            if (!cache && v.kind != ValueKind::weight) continue;
-            const void* identity = v.bound ? static_cast<const void*>(v.bound.data) : &v;
-            if (!counted.insert({i.device, identity, v.bound.layout}).second) continue;
-            const auto bytes = static_cast<size_t>(v.bound.rows * v.bound.stride);
-            (cache ? d.cache : d.weights) += bytes;
-            if (v.bound.layout == Layout::packed) d.packed += bytes;
+    const auto count = [&](const Program& p, int32_t device, Ref r) {
+        const Value& view = p.values[static_cast<size_t>(r.id)];
+        const Value& v = view.base >= 0 ? p.values[static_cast<size_t>(view.base)] : view;
+        const bool cache = v.kind == ValueKind::cache;
+        if (!cache && v.kind != ValueKind::weight) return;
+        const void* identity = v.bound ? static_cast<const void*>(v.bound.data) : &v;
+        if (!counted.insert({device, identity, v.bound.layout}).second) return;
+        DeviceFootprint& d = f[static_cast<size_t>(device)];
+        const auto bytes = static_cast<size_t>(v.bound.rows * v.bound.stride);
+        (cache ? d.cache : d.weights) += bytes;
+        if (v.bound.layout == Layout::packed) d.packed += bytes;
+    };
+    for (const Program* p : programs) {
+        for (const Instr& i : p->instrs)
+            for (const Ref r : i.in)
+                if (r) count(*p, i.device, r);
+        for (size_t d = 0; d < f.size(); ++d) {
+            f[d].arena += p->arena_bytes[d];
+            f[d].inputs += p->input_bytes;
         }
     }
-    for (size_t d = 0; d < f.size(); ++d) {
-        f[d].arena = arena_bytes[d];
-        f[d].inputs = input_bytes;
-    }
     return f;
+}
+
+std::vector<DeviceFootprint> Program::footprint() const {
+    const Program* const self = this;
+    return nibble::footprint({&self, 1});
 }
 
 }  // namespace nibble

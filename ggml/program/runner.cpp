@@ -95,8 +95,7 @@ Result<void> Runner::run(const StepShape& shape, Observer* observer) {
     last_ = shape;
     for (size_t d = 0; d < backends_.size(); ++d)
         if (inputs_[d].data && inputs_[d].data != host_inputs_.data)
-            NIBBLE_TRY(
-                backends_[d]->upload(inputs_[d].data.get(), {host_inputs_.data.get(), host_inputs_.size}));
+            NIBBLE_TRY(backends_[d]->upload(inputs_[d].data.get(), {host_inputs_.data.get(), used(shape)}));
     for (BoundInstr& b : bound_) {
         for (size_t i = 0; i < b.in.size(); ++i) b.in[i].rows = shape.rows(b.in_dims[i], b.in[i].rows);
         for (size_t i = 0; i < b.out.size(); ++i) b.out[i].rows = shape.rows(b.out_dims[i], b.out[i].rows);
@@ -109,6 +108,16 @@ Result<void> Runner::run(const StepShape& shape, Observer* observer) {
                 std::span(bound_).subspan(s.first, s.count), observer));
     }
     return {};
+}
+
+// Up to the last row that a step of this shape reads.
+size_t Runner::used(const StepShape& shape) const {
+    size_t end = 0;
+    for (const Value& v : program_->values)
+        if (v.kind == ValueKind::input && v.base < 0)
+            end = std::max(end, static_cast<size_t>(v.offset) +
+                                    static_cast<size_t>(shape.rows(v.dim, v.rows)) * v.row_stride());
+    return end;
 }
 
 std::span<std::byte> Runner::input_bytes(std::string_view name) {

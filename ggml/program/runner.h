@@ -44,6 +44,9 @@ struct Program {
     std::vector<DeviceFootprint> footprint() const;
 };
 
+// Of programs over the same weights, which count once; at least one.
+std::vector<DeviceFootprint> footprint(std::span<const Program* const> programs);
+
 Result<Program> compile(Builder&& builder, const Placement& placement, std::span<Backend* const> backends);
 
 class Runner {
@@ -75,6 +78,7 @@ class Runner {
     };
     Result<void> transfer(BoundInstr& instr, int32_t device);
     std::span<std::byte> input_bytes(std::string_view name);
+    size_t used(const StepShape& shape) const;  // bytes of the inputs
     Result<void> bind();
     Tensor resolve(Ref ref, int32_t device) const;
 

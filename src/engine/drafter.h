@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -92,6 +93,48 @@ class OpenGuess {
   private:
     size_t behind_ = 0;
     std::vector<Part> parts_;
+};
+
+// What became of a model's guesses at one text, whose strength is the probability that it gave them: how
+// likely the next ones are to come true, and whether to ask for any. Where the last few were of no use, fewer
+// and fewer steps have one.
+class GuessRecord {
+  public:
+    // Whether to guess now; learns what came of the last guess.
+    bool ready(std::span<const Token> tokens) {
+        if (!guess_.parts().empty()) {
+            const size_t right = guess_.settle(tokens, odds_);
+            fruitless_ = right == 0       ? std::min(fruitless_ + 1, most_fruitless)
+                         : n_drafted_ > 0 ? 0
+                                          : std::max(0, fruitless_ - 1);
+            pause_ = fruitless_ > 2 ? 1 << (fruitless_ - 2) : 0;
+        }
+        if (pause_ == 0) return true;
+        --pause_;
+        return false;
+    }
+
+    void begin(size_t behind) { guess_.begin(behind), likely_ = 1, n_drafted_ = 0; }
+    void give_up() { pause_ = std::numeric_limits<int32_t>::max(); }
+
+    // Whether the guess is worth going on with this token.
+    bool add(Token token, double probability, double worth) {
+        const auto strength = static_cast<size_t>(probability * (GuessOdds::n_strengths - 1));
+        guess_.add({token, strength});
+        likely_ *= odds_.of(strength);
+        const bool goes_on = likely_ >= worth;
+        n_drafted_ += goes_on ? 1 : 0;
+        return goes_on;
+    }
+
+  private:
+    static constexpr int32_t most_fruitless = 5;  // that are counted: then eight steps of nine have no guess
+    GuessOdds odds_;
+    OpenGuess guess_;
+    double likely_ = 1;      // that all of the guess comes true
+    size_t n_drafted_ = 0;   // of the guess, what was proposed
+    int32_t fruitless_ = 0;  // guesses of late that were of no use
+    int32_t pause_ = 0;      // steps without a guess, after those
 };
 
 }  // namespace nibble

@@ -16,6 +16,10 @@ namespace {
 
 // How likely a repetition must be to go on, to be believed before a draft model is asked.
 constexpr double sure = 0.6;
+// What a guess costs at most, as a share of a step: beyond, only a sure one is made.
+constexpr double dearest = 0.85;
+
+double bytes(size_t n) { return static_cast<double>(n); }
 
 }  // namespace
 
@@ -83,28 +87,30 @@ Result<void> Engine::State::load_draft_model(std::span<Backend* const> backends)
     return check_same_tokens(tokenizer, draft_model->tokenizer(), config.draft_model.string());
 }
 
-std::vector<std::unique_ptr<Drafter>> Engine::State::make_drafters(const SamplerParams& sampling) {
-    std::vector<std::unique_ptr<Drafter>> drafters;
-    if (config.draft_tokens == 0) return drafters;
+// `step_bytes`: what is read to make the guess.
+Worth Engine::State::worth(double step_bytes) const {
     const MemoryForecast& m = runner.memory();
-    const auto bytes = [](size_t n) { return static_cast<double>(n); };
     Worth worth;
     worth.least += 0.7 * bytes(m.expert_bytes) / bytes(m.matmul_bytes);  // another row may have other experts
     worth.n_tokens = bytes(m.matmul_bytes) / bytes(m.kv_bytes_read_per_token);
     // A guess writes a state of its own, and one that is right in part makes the next step compute that part
     // again.
     if (carries_states()) worth.least += 0.05 + bytes(m.state_bytes) / bytes(m.matmul_bytes);
-    if (!draft_model) {
-        drafters.push_back(std::make_unique<LookupDrafter>(worth));
-        return drafters;
-    }
-    Worth with_step = worth, when_sure = worth;
+    worth.least += step_bytes / bytes(m.matmul_bytes);
+    worth.least = config.least_likely > 0 ? config.least_likely : std::min(worth.least, dearest);
+    return worth;
+}
+
+std::vector<std::unique_ptr<Drafter>> Engine::State::make_drafters(const SamplerParams& sampling) {
+    std::vector<std::unique_ptr<Drafter>> drafters;
+    if (config.draft_tokens == 0) return drafters;
+    Worth for_free = worth(0);
+    if (draft_model || predicts) for_free.least = std::max(sure, for_free.least);
+    drafters.push_back(std::make_unique<LookupDrafter>(for_free));
+    if (!draft_model) return drafters;
     // At about one and a half tokens a step, a guess must save what its own step costs.
-    const double step = 1.5 * bytes(draft_model->runner().memory().matmul_bytes) / bytes(m.matmul_bytes);
-    with_step.least = std::min(0.85, worth.least + step);
-    when_sure.least = std::max(sure, worth.least);
-    drafters.push_back(std::make_unique<LookupDrafter>(when_sure));
-    drafters.push_back(std::make_unique<ModelDrafter>(*draft_model, sampling, with_step));
+    const double step = 1.5 * bytes(draft_model->runner().memory().matmul_bytes);
+    drafters.push_back(std::make_unique<ModelDrafter>(*draft_model, sampling, worth(step)));
     return drafters;
 }
 
@@ -119,6 +125,7 @@ void settle_guesses(EngineConfig& config, size_t n_backends) {
     config.draft_tokens = config.check_nan ? 0 : std::min(config.draft_tokens, most_draft_tokens);
     if (config.draft_tokens == 0) return;
     RunnerConfig& r = config.runner;
+    r.predict = config.draft_model.empty();
     const int64_t all = int64_t{r.max_sequences} * (1 + config.draft_tokens);
     const auto guessed = static_cast<int32_t>(std::min<int64_t>(all, 1 + most_draft_tokens));
     r.guess_outputs = std::max(r.max_sequences, guessed);
@@ -138,6 +145,8 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
     auto state = std::unique_ptr<State>(
         new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, {}, 1, {}, {}});
     NIBBLE_TRY(state->make_groups());
+    state->predicts = state->runner.predictor() != nullptr;
+    state->prediction_worth = state->worth(bytes(state->runner.memory().predictor_bytes));
     if (state->config.draft_tokens > 0 && !state->config.draft_model.empty())
         NIBBLE_TRY(state->load_draft_model(backends));
     return Engine(std::move(state));
@@ -240,6 +249,7 @@ void Engine::cancel(RequestId request) {
 
 void Engine::State::report_cancelled(StepReport& report) {
     std::vector<std::pair<RequestId, std::shared_ptr<Choice>>> choices;
+    read_rest([](const Sequence& s) { return s.cancelled; });
     std::erase_if(sequences, [&](const auto& s) {
         if (!s->cancelled) return false;
         if (s->choice) {
@@ -256,6 +266,10 @@ void Engine::State::report_cancelled(StepReport& report) {
 }
 
 void Engine::State::report_ended(StepReport& report) {
+    read_rest([&](const Sequence& s) {
+        return std::ranges::any_of(
+            report.events, [&](const Event& e) { return e.request == s.id && e.finish != Finish::none; });
+    });
     for (const Event& event : report.events) {
         if (event.finish == Finish::none) continue;
         std::erase_if(sequences, [&](const auto& s) {

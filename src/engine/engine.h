@@ -26,6 +26,8 @@ struct EngineConfig {
     // is guessed with check_nan, which looks at every row.
     int32_t draft_tokens = 0;
     std::filesystem::path draft_model;  // guesses where the text repeats nothing; empty: none does
+    // How likely a guess must be to be made; 0: as likely as what it costs asks for.
+    double least_likely = 0;
 };
 // While memory is the limit, so many rows beside one cost a step little.
 inline constexpr int32_t default_draft_tokens = 12, most_draft_tokens = 31;

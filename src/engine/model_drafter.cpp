@@ -12,7 +12,6 @@ namespace {
 
 // Models of one family differ in how many unused tokens fill up their embeddings.
 constexpr size_t tokens_of_one_alone = 512;
-constexpr int32_t most_fruitless = 5;  // that are counted: then eight steps of nine have no guess
 
 }  // namespace
 
@@ -67,17 +66,7 @@ Result<bool> ModelDrafter::has_read(std::span<const Token> tokens) {
 }
 
 Result<std::vector<Token>> ModelDrafter::propose(std::span<const Token> tokens, int32_t limit) {
-    if (!guess_.parts().empty()) {
-        const size_t right = guess_.settle(tokens, odds_);
-        fruitless_ = right == 0       ? std::min(fruitless_ + 1, most_fruitless)
-                     : n_drafted_ > 0 ? 0
-                                      : std::max(0, fruitless_ - 1);
-        pause_ = fruitless_ > 2 ? 1 << (fruitless_ - 2) : 0;
-    }
-    if (pause_ > 0) {
-        --pause_;
-        return std::vector<Token>();
-    }
+    if (!record_.ready(tokens)) return std::vector<Token>();
     const auto known = [this](Token t) { return t < model_->spec().n_vocab; };
     if (limit <= 0 || !std::ranges::all_of(tokens, known) || !NIBBLE_TRY(has_read(tokens)))
         return std::vector<Token>();
@@ -86,23 +75,18 @@ Result<std::vector<Token>> ModelDrafter::propose(std::span<const Token> tokens, 
 
 Result<std::vector<Token>> ModelDrafter::continued(std::span<const Token> tokens, int32_t limit) {
     std::vector<Token> draft;
-    guess_.begin(tokens.size());
+    record_.begin(tokens.size());
     const RequestId id = NIBBLE_TRY(ask(tokens, limit));
-    double likely = 1;
     while (!model_->idle()) {
         const StepReport report = NIBBLE_TRY(model_->step());
         for (const Event& e : report.events) {
             if (e.token < 0) continue;
-            const auto strength = static_cast<size_t>(std::exp(e.logprob) * (GuessOdds::n_strengths - 1));
-            guess_.add({e.token, strength});
-            likely *= odds_.of(strength);
-            if (likely >= worth_.at(tokens.size()))
+            if (record_.add(e.token, std::exp(e.logprob), worth_.at(tokens.size())))
                 draft.push_back(e.token);
             else
                 model_->cancel(id);
         }
     }
-    n_drafted_ = draft.size();
     return draft;
 }
 

@@ -28,12 +28,8 @@ class ModelDrafter : public Drafter {
     Engine* model_;
     SamplerParams sampling_;
     Worth worth_;
-    GuessOdds odds_;  // by the probability that the smaller model gives its token
-    OpenGuess guess_;
-    size_t n_drafted_ = 0;   // of the guess, what was proposed
-    int32_t fruitless_ = 0;  // guesses of late that were of no use
-    int32_t pause_ = 0;      // steps without a guess, after those
-    bool read_ = false;      // the model has seen the prompt
+    GuessRecord record_;
+    bool read_ = false;  // the model has seen the prompt
     std::optional<RequestId> reading_;
 };
 

@@ -50,12 +50,14 @@ void add(Fnv& fnv, const ModelSpec& spec) {
         fnv.numbers(r.rot_dim, r.style, r.magnitude);
         fnv.add(std::as_bytes(std::span(r.inv_freq)));
     }
-    for (const LayerSpec& l : spec.layers) {
+    const auto add_layer = [&](const LayerSpec& l) {
         std::visit([&](const auto& mixer) { add(fnv, mixer); }, l.mixer);
         std::visit([&](const auto& ffn) { add(fnv, ffn); }, l.ffn);
         fnv.numbers(l.pre_norm, l.post_norm, l.parallel, l.out_scale);
         fnv.add(l.ffn_norm);
-    }
+    };
+    for (const LayerSpec& l : spec.layers) add_layer(l);
+    if (spec.predictor) add_layer(*spec.predictor);  // whose keys and values pages hold, too
 }
 
 }  // namespace
@@ -68,7 +70,8 @@ std::vector<ModelRunner::PagePart> ModelRunner::page_parts(int32_t group, int32_
         const auto add = [&](const Tensor& t, int64_t page_rows) {
             if (!t) return;
             const auto bytes = static_cast<size_t>(t.stride * page_rows);
-            parts.push_back({backends_[static_cast<size_t>(config_.placement.layers[i])], &t,
+            const int32_t device = config_.placement.device(static_cast<int32_t>(i));
+            parts.push_back({backends_[static_cast<size_t>(device)], &t,
                              t.data + bytes * static_cast<size_t>(page), bytes});
         };
         add(kv_.k[i], layers[i].k_page_rows(config_.page_size));

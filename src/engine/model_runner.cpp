@@ -52,14 +52,6 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
     return {};
 }
 
-// Whether a program of which the GPU has so many layers fits its free memory.
-bool fits(const Program& dry, const DeviceInfo& gpu, int32_t layers) {
-    const size_t reserve = (size_t{256} << 20) + gpu.total_bytes / 64;  // the driver's own
-    // Lost by handing out whole 2 MiB to a layer's ten or so allocations.
-    const size_t lost = static_cast<size_t>(layers) * (size_t{10} << 20);
-    return dry.footprint()[1].total() + reserve + lost <= gpu.free_bytes;
-}
-
 // The last n layers and the output on device 1, the others on device 0; the embedding goes with the first.
 Placement last_layers(int32_t n_layers, int32_t n) {
     n = std::clamp(n, 0, n_layers);
@@ -119,6 +111,7 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
                                          std::span<Backend* const> backends) {
     ModelRunner r;
     r.model_ = NIBBLE_TRY(open_model(std::move(file)));
+    if (!config.predict) drop_predictor(*r.model_);
     const ModelSpec& spec = r.model_->spec;
     const bool any_batch = config.batch_tokens == 0;
     NIBBLE_TRY(fill_defaults(config, spec));
@@ -164,10 +157,11 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
                      "running without it would give wrong text"};
     const auto& layers = r.config_.placement.layers;
     const MatmulCost matmuls = matmul_cost(dry);
-    r.forecast_ = {dry.footprint(),
+    r.forecast_ = {r.footprint(dry),
                    *kv_bytes_per_token(spec, r.config_.k_type, r.config_.v_type),
                    *kv_bytes_read_per_token(spec, r.config_.k_type, r.config_.v_type),
                    matmuls.bytes,
+                   0,
                    matmuls.expert_bytes,
                    state_bytes(spec),
                    has_states(spec) ? r.n_states_ : 0,
@@ -175,12 +169,38 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
                    spec.n_ctx_train,
                    static_cast<int32_t>(layers.size()),
                    static_cast<int32_t>(std::ranges::count(layers, 1))};
+    if (r.predictor_) {
+        const auto [layer, head, short_head] = r.predictor_->programs();
+        r.forecast_.predictor_bytes = matmul_cost(*layer).bytes + matmul_cost(*short_head).bytes;
+    }
     for (size_t d = 0; d < backends.size(); ++d)
         if (backends[d]->device().host_memory) {
             r.forecast_.devices[d].packed += r.weights_->rearranged_bytes_to_be();
             break;
         }
     return r;
+}
+
+std::vector<DeviceFootprint> ModelRunner::footprint(const Program& main) const {
+    std::vector<const Program*> programs{&main};
+    if (predictor_)
+        for (const Program* p : predictor_->programs()) programs.push_back(p);
+    return nibble::footprint(programs);
+}
+
+// Whether a program of which the GPU has so many layers fits its free memory.
+bool ModelRunner::fits(const Program& dry, const DeviceInfo& gpu, int32_t layers) const {
+    const size_t reserve = (size_t{256} << 20) + gpu.total_bytes / 64;  // the driver's own
+    // Lost by handing out whole 2 MiB to a layer's ten or so allocations.
+    const size_t lost = static_cast<size_t>(layers) * (size_t{10} << 20);
+    return footprint(dry)[1].total() + reserve + lost <= gpu.free_bytes;
+}
+
+Result<void> ModelRunner::record_predictor(std::span<Backend* const> backends) {
+    if (!spec().predictor) return {};
+    predictor_ = std::make_unique<Predictor>(
+        NIBBLE_TRY(nibble::record_predictor(spec(), *weights_, kv_, limits_, config_.placement, backends)));
+    return {};
 }
 
 Result<Program> ModelRunner::record_dry(const Placement& placement, std::span<Backend* const> backends) {
@@ -190,7 +210,9 @@ Result<Program> ModelRunner::record_dry(const Placement& placement, std::span<Ba
                        !backends[static_cast<size_t>(placement.last)]->device().host_memory;
     kv_.drawn = {nullptr, draws ? limits_.outputs : 0, 1, sizeof(float)};
     weights_ = std::make_unique<WeightStore>(model_->tensors, placement, backends);
-    return record_forward(spec(), *weights_, kv_, limits_, placement, backends);
+    Program main = NIBBLE_TRY(record_forward(spec(), *weights_, kv_, limits_, placement, backends));
+    NIBBLE_TRY(record_predictor(backends));
+    return main;
 }
 
 Result<Program> ModelRunner::place_layers(std::span<Backend* const> backends) {
@@ -266,7 +288,8 @@ Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const
 Result<void> ModelRunner::allocate_cache(std::span<Backend* const> backends) {
     const auto layers = kv_layers(spec());
     for (size_t layer = 0; layer < kv_.k.size(); ++layer) {
-        Backend& backend = *backends[static_cast<size_t>(config_.placement.layers[layer])];
+        Backend& backend =
+            *backends[static_cast<size_t>(config_.placement.device(static_cast<int32_t>(layer)))];
         // Where values are columns of the keys, their rows must stay rows.
         if (kv_.v[layer].cols > 0 && !layers[layer].is_state())
             kv_.k[layer].layout = backend.key_layout(config_.k_type, config_.page_size);
@@ -325,6 +348,8 @@ Result<ModelRunner> ModelRunner::load(TensorFile file, RunnerConfig config,
     Program p =
         NIBBLE_TRY(record_forward(r.spec(), *r.weights_, r.kv_, r.limits_, r.config_.placement, backends));
     r.runner_ = std::make_unique<Runner>(NIBBLE_TRY(Runner::create(std::move(p), backends)));
+    NIBBLE_TRY(r.record_predictor(backends));
+    if (r.predictor_) NIBBLE_TRY(r.predictor_->create(backends));
     NIBBLE_TRY(r.make_copy_runners(backends));
     return r;
 }
@@ -351,8 +376,8 @@ Result<void> ModelRunner::check(const Batch& b) const {
     return {};
 }
 
-Result<void> ModelRunner::copy_pages(const Batch& batch) {
-    for (const Batch::Copy& c : batch.copies) {
+Result<void> ModelRunner::copy_pages(std::span<const Batch::Copy> copies) {
+    for (const Batch::Copy& c : copies) {
         Runner& r = copy_runners_[static_cast<size_t>(c.group)];
         const auto pairs = r.input("pairs");
         pairs[0] = c.from, pairs[1] = c.to;
@@ -362,12 +387,7 @@ Result<void> ModelRunner::copy_pages(const Batch& batch) {
 }
 
 void ModelRunner::fill_inputs(const Batch& batch) {
-    const auto fill = [&](std::string_view name, std::span<const int32_t> values) {
-        std::ranges::copy(values, runner_->input(name).begin());
-    };
-    fill(io::tokens, batch.tokens);
-    fill(io::positions, batch.positions);
-    fill(io::out_rows, batch.out_rows);
+    fill_rows(*runner_, spec(), batch);
     if (runner_->has_output(io::shortlist)) {
         const auto weighed = runner_->input(io::weighed);
         for (size_t r = 0; r < batch.out_rows.size(); ++r) {
@@ -382,38 +402,11 @@ void ModelRunner::fill_inputs(const Batch& batch) {
             to = std::ranges::copy(how, to).out;
         }
     }
-    const auto seq_rows = runner_->input(io::seq_rows);
-    for (size_t s = 0; s < batch.sequences.size(); ++s) {
-        seq_rows[2 * s] = batch.sequences[s].first;
-        seq_rows[2 * s + 1] = batch.sequences[s].count;
-    }
-    for (size_t g = 0; g < batch.slots.size(); ++g) {
-        const auto group = static_cast<int32_t>(g);
-        const auto table = runner_->input(io::page_table(group));
-        if (spec().kv_groups[g].states) {
-            for (size_t s = 0; s < batch.sequences.size(); ++s) {
-                const int32_t page = batch.pages[g][s].empty() ? -1 : batch.pages[g][s].front();
-                const Batch::Fork fork =
-                    g < batch.forks.size() && s < batch.forks[g].size() ? batch.forks[g][s] : Batch::Fork{};
-                const std::array columns{page, fork.rows, fork.page < 0 ? page : fork.page};
-                static_assert(columns.size() == state_page_columns);
-                std::ranges::copy(columns, table.subspan(s * columns.size()).begin());
-            }
-            continue;
-        }
-        fill(io::slots(group), batch.slots[g]);
-        for (size_t s = 0; s < batch.sequences.size(); ++s) {
-            const auto row =
-                table.subspan(s * static_cast<size_t>(kv_.max_pages), static_cast<size_t>(kv_.max_pages));
-            const auto& pages = batch.pages[g][s];
-            std::fill(std::copy(pages.begin(), pages.end(), row.begin()), row.end(), -1);
-        }
-    }
 }
 
 Result<void> ModelRunner::start(const Batch& batch, Observer* observer) {
     NIBBLE_TRY(check(batch));
-    NIBBLE_TRY(copy_pages(batch));
+    NIBBLE_TRY(copy_pages(batch.copies));
     fill_inputs(batch);
     logits_ = {};
     first_tokens_.clear();
@@ -488,7 +481,8 @@ Result<std::span<float>> ModelRunner::run(const Batch& batch, Observer* observer
 size_t ModelRunner::allocated_bytes() const {
     size_t bytes = 0;
     for (const Buffer& b : cache_memory_) bytes += b.size;
-    for (size_t d = 0; d < forecast_.devices.size(); ++d) bytes += runner_->allocated_bytes(d);
+    for (size_t d = 0; d < forecast_.devices.size(); ++d)
+        bytes += runner_->allocated_bytes(d) + (predictor_ ? predictor_->allocated_bytes(d) : 0);
     return bytes;
 }
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "ggml/base/draw_row.h"
-#include "src/model/forward.h"
+#include "src/engine/batch.h"
+#include "src/engine/predictor.h"
 #include "src/sample/candidates.h"
 
 namespace nibble {
@@ -20,6 +20,7 @@ struct RunnerConfig {
     int32_t batch_tokens = 0;
     int32_t max_outputs = 0;    // rows whose logits are wanted at once; 0: max_sequences
     int32_t guess_outputs = 0;  // the same with guesses; 0: nothing is guessed
+    bool predict = false;       // with the layer that guesses further ahead, if the model has one
     int32_t page_size = 32;
     Type k_type = Type::f16;
     Type v_type = Type::f16;
@@ -31,47 +32,16 @@ inline constexpr int32_t default_ctx = 8192;
 // may be asked for again.
 inline constexpr int32_t kept_states = 5;
 
-// Rows of any number of sequences, prefill chunks and decode steps mixed. Plain data, made by a scheduler.
-struct Batch {
-    // The weight of the first so many tokens, which have a text, at a temperature; 0: none is wanted.
-    struct Weighing {
-        double temperature = 0;
-        int32_t n_tokens = 0;
-    };
-    struct Rows {
-        int32_t first = 0, count = 0;
-    };
-    struct Copy {
-        int32_t group = 0, from = 0, to = 0;  // pages
-    };
-    // A state that stays as it is behind the first so many rows of its sequence, and the page that takes the
-    // one behind all of them; -1: there is none, the state's own page does.
-    struct Fork {
-        int32_t rows = 0, page = -1;
-    };
-    // One per row; positions consecutive within a sequence. A token of -1 - i is the one that the device drew
-    // for output row i of the last launch.
-    std::vector<int32_t> tokens, positions;
-    std::vector<Rows> sequences;    // consecutive row ranges
-    std::vector<int32_t> out_rows;  // rows whose logits are wanted
-    std::vector<Weighing> weighed;  // by output row: what their first tokens come with; may be empty
-    std::vector<DrawRow> draws;     // by output row: how the device draws its token; empty: it does not
-    // Of a group of states there are no slots, and a page table's first page is the state.
-    std::vector<std::vector<int32_t>> slots;                   // [kv group][row]
-    std::vector<std::vector<std::span<const int32_t>>> pages;  // [kv group][sequence]: its page table
-    std::vector<std::vector<Fork>> forks;  // [kv group][sequence], of groups of states; may be empty
-    std::vector<Copy> copies;              // copy-on-write, in order, before anything is written
-};
-
 // Exact bytes, known before anything is loaded.
 struct MemoryForecast {
     std::vector<DeviceFootprint> devices;
     size_t kv_bytes_per_token = 0;
     size_t kv_bytes_read_per_token = 0;  // by a later token: layers may share keys and values
     size_t matmul_bytes = 0;             // weights that every step reads
-    size_t expert_bytes = 0;             // of them, those that another row may have others of
-    size_t state_bytes = 0;              // of one sequence, which each of its tokens reads and writes
-    int32_t n_states = 0;                // so many there is room for
+    size_t predictor_bytes = 0;  // that a token guessed by the model's predictor takes; 0: it has none
+    size_t expert_bytes = 0;     // of them, those that another row may have others of
+    size_t state_bytes = 0;      // of one sequence, which each of its tokens reads and writes
+    int32_t n_states = 0;        // so many there is room for
     int32_t ctx = 0;
     int32_t n_ctx_train = 0;               // what the model was made for; 0: not known
     int32_t n_layers = 0, gpu_layers = 0;  // of the model; of them on the second backend
@@ -114,6 +84,12 @@ class ModelRunner {
     Result<std::vector<Token>> drawn(int launches_ago);
     size_t launches() const { return launches_; }
 
+    // What guesses the token after the next; null: nothing does. It is given hidden states, of which the last
+    // step left one for each of its rows, [rows x n_embd]; valid until the next step.
+    Predictor* predictor() { return predictor_.get(); }
+    Result<std::span<float>> hidden() { return runner_->output(io::hidden); }
+    Result<void> copy_pages(std::span<const Batch::Copy> copies);  // at once, between steps
+
     const ModelSpec& spec() const { return model_->spec; }
     const OpenedModel& model() const { return *model_; }
     const RunnerConfig& config() const { return config_; }  // with the defaults filled in
@@ -138,6 +114,9 @@ class ModelRunner {
     // The program over weights that are not placed yet: for a placement, and for the one that the
     // configuration asks for, which stays in config_.
     Result<Program> record_dry(const Placement& placement, std::span<Backend* const> backends);
+    Result<void> record_predictor(std::span<Backend* const> backends);
+    std::vector<DeviceFootprint> footprint(const Program& main) const;  // with the predictor's
+    bool fits(const Program& dry, const DeviceInfo& gpu, int32_t layers) const;
     Result<Program> place_layers(std::span<Backend* const> backends);
     // More rows per step, where that keeps the GPU busier and memory is left.
     Result<Program> widen_steps(Program dry, std::span<Backend* const> backends);
@@ -149,7 +128,6 @@ class ModelRunner {
     Result<void> start(const Batch& batch, Observer* observer);
     Result<void> allocate_drawn();
     Result<void> fetch_first_tokens(const Batch& batch);
-    Result<void> copy_pages(const Batch& batch);
     struct PagePart {
         Backend* backend = nullptr;
         const Tensor* cache = nullptr;
@@ -169,6 +147,7 @@ class ModelRunner {
     int32_t n_pages_ = 0, n_states_ = 0;
     BatchShape limits_;
     std::unique_ptr<Runner> runner_;
+    std::unique_ptr<Predictor> predictor_;
     std::vector<Runner> copy_runners_;  // one per KV group
     std::span<float> logits_;           // of the last step, once asked for
     struct RowList {

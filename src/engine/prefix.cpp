@@ -43,7 +43,7 @@ void Engine::State::adopt_prefix(Sequence& s) {
     const KnownPrefix known = known_prefix(prompt);
     if (known.n_tokens == 0) return;
     for (size_t g = 0; g < groups.size(); ++g) s.tables[g].adopt(known.groups[g].pages, known.n_tokens);
-    s.n_computed = known.n_tokens;
+    s.n_computed = s.reading.n_read = known.n_tokens;
     if (config.prompts_grow) s.kept_state = known.n_tokens;
 }
 

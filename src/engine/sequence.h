@@ -1,6 +1,7 @@
 // The state of one request: tokens, cache tables, sampler, text. Internal to the engine.
 // Cache positions [0, n_computed) are stored, or will be by steps that were started: tokens[n_computed..] are
 // pending. While a step runs there may be more of them than tokens: one that the device draws, or guesses.
+// Keys and values may be further than that where only a state had to go back.
 #pragma once
 
 #include <optional>
@@ -58,6 +59,14 @@ struct Sequence {
     std::vector<std::unique_ptr<Drafter>> drafters{};  // the first that has a guess is believed
     int32_t kept_state = 0;  // behind so many tokens of the prompt, until one further on is; 0: none
     std::optional<Checkpoint> checkpoint{};  // while guesses are checked, if there are states
+    // What the model's predictor has read, if it guesses for this sequence: the positions before n_read, and
+    // of the last step's rows, `count` from position `first` on, those that are to come.
+    struct Reading {
+        int32_t n_read = 0;
+        int32_t row = 0, first = 0, count = 0;
+    };
+    Reading reading{};
+    GuessRecord predictions{};
 
     int32_t pending() const { return static_cast<int32_t>(tokens.size()) - n_computed; }
     bool decoding() const { return n_generated > 0; }

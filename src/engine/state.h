@@ -2,6 +2,8 @@
 // Sequences are kept in order of arrival; those of one request stand together.
 #pragma once
 
+#include <functional>
+
 #include "src/engine/engine.h"
 #include "src/engine/sequence.h"
 
@@ -17,6 +19,7 @@ struct Engine::State {
     RequestId next_id = 1;
     std::shared_ptr<const TokenTrie> token_trie;  // made for the first constraint
     Result<void> load_draft_model(std::span<Backend* const> backends);
+    Worth worth(double step_bytes) const;
     std::vector<std::unique_ptr<Drafter>> make_drafters(const SamplerParams& sampling);
 
     Result<void> make_groups();
@@ -36,6 +39,7 @@ struct Engine::State {
     struct Part {
         Sequence* sequence = nullptr;  // null: its results no longer count
         int32_t rows = 0;
+        int32_t first = 0;           // of the rows, in the batch
         int32_t end = 0;             // one more than the last position, guesses left out
         int32_t out = -1;            // its output row, if it has one: the first of 1 + draft.size()
         std::vector<Token> draft{};  // guessed tokens behind those that are known
@@ -49,8 +53,28 @@ struct Engine::State {
     std::optional<DrawRow> draw_row(const Sequence& s, bool ahead) const;
     std::vector<DrawRow> draw_rows(std::span<const Part> parts, bool ahead) const;
     // By sequence, of the first n: what may follow its tokens.
-    std::vector<std::vector<Token>> guess(size_t n);
+    using Drafts = std::vector<std::vector<Token>>;
+    Drafts guess(size_t n);
     std::vector<Token> guess(Sequence& s, int32_t limit) const;
+    // The same by the model's predictor, where there is no guess yet.
+    bool predicts = false;
+    Worth prediction_worth{};
+    std::vector<float> guessed_logits{};  // of the whole vocabulary
+    struct Prediction {
+        Sequence* sequence = nullptr;
+        std::vector<Token>* draft = nullptr;
+        int32_t limit = 0;
+        Chain chain;
+        Rng rng;
+    };
+    Result<void> predict(std::span<const int32_t> limits, Drafts& drafts);
+    void add_unread(Batch& batch, std::vector<float>& rows, Sequence& s, std::span<const float> hidden) const;
+    void add_row(Batch& batch, const Sequence& s, int32_t position, Token next) const;
+    void close_rows(Batch& batch, const Sequence& s, int32_t first) const;
+    void read_rest(const std::function<bool(const Sequence&)>& ends);
+    bool prepare(Sequence& s, int32_t limit);
+    bool extend(Prediction& p, std::span<const float> logits);
+    static int32_t rows_beyond(const Sequence& s, size_t group, int32_t count);
     Result<void> add_state(Batch& batch, Sequence& s, size_t group, int32_t sure, int32_t guessed);
     Result<void> add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count,
                           std::span<const Token> draft = {});

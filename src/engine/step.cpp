@@ -18,8 +18,9 @@ constexpr int32_t drawn_here_at_once = 16;
 
 // Every sequence may have one row whose logits are wanted; what is left of those is for guesses, and not much
 // of a step while prompts wait for it.
-std::vector<std::vector<Token>> Engine::State::guess(size_t n) {
-    std::vector<std::vector<Token>> drafts(n);
+Engine::State::Drafts Engine::State::guess(size_t n) {
+    Drafts drafts(n);
+    std::vector<int32_t> room(n, 0);
     const RunnerConfig& limits = runner.config();
     int32_t spare = limits.max_outputs - static_cast<int32_t>(n);
     const auto first = sequences.begin(), last = first + static_cast<std::ptrdiff_t>(n);
@@ -30,12 +31,14 @@ std::vector<std::vector<Token>> Engine::State::guess(size_t n) {
         if (s.drafters.empty() || !s.decoding()) continue;
         if (s.pending() > 1 + config.draft_tokens) continue;  // it begins again: what is known comes first
         // One token follows the last guess: it too has to have its place.
-        int64_t room = limits.ctx - static_cast<int64_t>(s.tokens.size()) - 1;
-        if (s.request->max_tokens >= 0) room = std::min(room, s.request->max_tokens - s.n_generated - 1);
-        room = std::min<int64_t>({room, config.draft_tokens, spare / static_cast<int32_t>(n - i)});
-        drafts[i] = guess(s, static_cast<int32_t>(std::max<int64_t>(room, 0)));
-        spare -= static_cast<int32_t>(drafts[i].size());
+        int64_t most = limits.ctx - static_cast<int64_t>(s.tokens.size()) - 1;
+        if (s.request->max_tokens >= 0) most = std::min(most, s.request->max_tokens - s.n_generated - 1);
+        most = std::min<int64_t>({most, config.draft_tokens, spare / static_cast<int32_t>(n - i)});
+        room[i] = static_cast<int32_t>(std::max<int64_t>(most, 0));
+        drafts[i] = guess(s, room[i]);
+        spare -= predicts ? room[i] : static_cast<int32_t>(drafts[i].size());
     }
+    if (predicts && !predict(room, drafts)) predicts = false;  // the texts do not need it
     return drafts;
 }
 
@@ -56,12 +59,18 @@ std::vector<Token> Engine::State::guess(Sequence& s, int32_t limit) const {
     return draft;
 }
 
+// Of the next rows, those whose keys and values are not there yet.
+int32_t Engine::State::rows_beyond(const Sequence& s, size_t group, int32_t count) {
+    return std::max(0, s.n_computed + count - s.tables[group].length());
+}
+
 // Pages for the next rows, of a state for those alone that are sure. A copy of an adopted page needs one page
 // more than the sequence: where there is none, the tokens of that page are computed again.
 Result<void> Engine::State::reserve(Batch& batch, Sequence& s, int32_t count) {
     const int32_t sure = std::max(1, s.pending());  // a token that the device draws is as good as known
     for (size_t g = 0; g < groups.size(); ++g) {
-        const auto copy = s.tables[g].reserve(groups[g].states ? std::min(count, sure) : count);
+        const auto copy =
+            s.tables[g].reserve(groups[g].states ? std::min(count, sure) : rows_beyond(s, g, count));
         if (copy) {
             if (*copy) batch.copies.push_back({static_cast<int32_t>(g), (*copy)->from, (*copy)->to});
             continue;
@@ -130,7 +139,7 @@ Result<void> Engine::State::add_rows(Batch& batch, Launched& step, Sequence& s, 
             continue;
         }
         BlockTable& table = s.tables[g];
-        table.advance(count);
+        table.advance(rows_beyond(s, g, count));
         for (int32_t i = 0; i < count; ++i) batch.slots[g].push_back(table.slot(s.n_computed + i));
         batch.pages[g].push_back(table.pages());
     }
@@ -143,7 +152,7 @@ Result<void> Engine::State::add_rows(Batch& batch, Launched& step, Sequence& s, 
     }
     batch.sequences.push_back({first, count});
     s.n_computed += count;
-    Part& part = step.parts.emplace_back(Part{&s, count, s.n_computed});
+    Part& part = step.parts.emplace_back(Part{&s, count, first, s.n_computed});
     if (s.n_computed < known) return {};
     if (!draft.empty()) {
         part.end = known;
@@ -212,7 +221,7 @@ void Engine::State::keep_state(Sequence& s, int32_t end) {
 
 Result<Engine::State::Launched> Engine::State::launch_next() {
     const size_t n = n_running();
-    const std::vector<std::vector<Token>> drafts = guess(n);
+    const Drafts drafts = guess(n);
     std::vector<Work> work;
     for (size_t i = 0; i < n; ++i) {
         Sequence& s = *sequences[i];
@@ -278,17 +287,20 @@ Result<void> Engine::State::repeat(Sequence& s) {
 }
 
 // A state cannot go back: the sequence takes the one that was kept before the guesses, or begins again with
-// what is known of it.
+// what is known of it. Keys and values of rows that count stay, though a state needs some of those again.
 Result<void> Engine::State::go_back(Sequence& s, int32_t n_computed) {
-    const bool kept = s.checkpoint && s.checkpoint->n_computed <= n_computed;
+    int32_t end = n_computed;
     if (n_computed < s.n_computed && carries_states()) {
+        const bool kept = s.checkpoint && s.checkpoint->n_computed <= n_computed;
         n_computed = kept ? s.checkpoint->n_computed : 0;
+        if (!kept) end = 0;
         for (size_t g = 0, next = 0; kept && g < groups.size(); ++g)
             if (groups[g].states) s.tables[g] = std::move(s.checkpoint->states[next++]);
     }
     s.checkpoint.reset();
     s.n_computed = n_computed;
-    for (BlockTable& table : s.tables) NIBBLE_TRY(table.truncate(n_computed));
+    for (size_t g = 0; g < groups.size(); ++g)
+        NIBBLE_TRY(s.tables[g].truncate(groups[g].states ? n_computed : end));
     return {};
 }
 
@@ -343,6 +355,8 @@ Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
             NIBBLE_TRY(repeat(s));
             continue;
         }
+        s.reading.row = part.first, s.reading.count = part.rows;
+        s.reading.first = part.end + static_cast<int32_t>(part.draft.size()) - part.rows;
         keep_to_windows(s, s.checkpoint ? s.checkpoint->n_computed : part.end);
         if (!s.decoding() && carries_states()) keep_state(s, part.end);
         if (part.out < 0) continue;

@@ -62,6 +62,13 @@ std::optional<std::vector<std::string_view>> holes(std::string_view text, std::s
     return numbers;
 }
 
+// The layer of a canonical name, -1 outside layers.
+int64_t layer_number(std::string_view name) {
+    int64_t layer = -1;
+    if (name.starts_with("blk.")) std::from_chars(name.data() + 4, name.data() + name.size(), layer);
+    return layer;
+}
+
 // The canonical name of `hf` if it is the one that the pair describes. The number of an expert goes to
 // `part`.
 std::optional<std::string> match(std::string_view hf, const NamePair& p, std::string_view* part = nullptr) {
@@ -72,6 +79,8 @@ std::optional<std::string> match(std::string_view hf, const NamePair& p, std::st
     std::string_view stem = hf, suffix;
     for (const std::string_view s : {".weight", ".bias"})
         if (hf.ends_with(s)) stem = hf.substr(0, hf.size() - s.size()), suffix = s;
+    // Experts that share a tensor are a parameter of their own, as transformers 5 and Qwen 3.5 store them.
+    if (suffix.empty() && p.canonical.ends_with("_exps")) suffix = ".weight";
     const auto numbers = holes(stem, p.hf);
     if (!numbers) return {};
     if (p.canonical.empty()) return std::string();
@@ -95,6 +104,30 @@ std::string text_name(std::string_view hf) {
     constexpr std::string_view outer = "language_model.", inner = "model.language_model.";
     if (hf.starts_with(outer)) return std::string(hf.substr(outer.size()));
     return hf.starts_with(inner) ? cat("model.", hf.substr(inner.size())) : std::string(hf);
+}
+
+// Qwen keeps the layer that guesses further ahead under a prefix of its own; here it is the one behind the
+// others, as DeepSeek's is.
+std::string next_layer_name(std::string hf, uint32_t n_layers) {
+    constexpr std::string_view prefix = "mtp.", layers = "layers.";
+    if (!hf.starts_with(prefix)) return hf;
+    std::string_view rest = std::string_view(hf).substr(prefix.size());
+    uint32_t layer = 0;
+    if (rest.starts_with(layers)) {
+        rest.remove_prefix(layers.size());
+        const auto number = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+        rest = rest.substr(std::min(rest.size(), static_cast<size_t>(number.ptr - rest.data()) + 1));
+        return cat("model.layers.", uint64_t{n_layers} + layer, ".", rest);
+    }
+    static constexpr std::pair<std::string_view, std::string_view> names[] = {
+        {"fc.", "eh_proj."},
+        {"pre_fc_norm_embedding.", "enorm."},
+        {"pre_fc_norm_hidden.", "hnorm."},
+        {"norm.", "shared_head.norm."}};
+    for (const auto& [theirs, ours] : names)
+        if (rest.starts_with(theirs))
+            return cat("model.layers.", n_layers, ".", ours, rest.substr(theirs.size()));
+    return hf;
 }
 
 std::optional<Named> find_name(std::string_view hf, const Architecture& arch) {
@@ -204,7 +237,7 @@ Result<void> join_scales(TensorMap& map, const Scales& scales) {
     return {};
 }
 
-Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
+Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch, uint32_t n_layers,
                                std::vector<std::string>& notes) {
     TensorMap map;
     size_t expert_places = file.tensors().size();
@@ -213,7 +246,7 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
     for (const TensorInfo& t : file.tensors()) {
         Named named = canonical_gguf(t, arch);
         if (file.kind() == TensorFile::Kind::hf) {
-            auto found = find_name(text_name(t.name), arch);
+            auto found = find_name(next_layer_name(text_name(t.name), n_layers), arch);
             if (!found)
                 return Error{ErrorCode::unsupported, file.path().string(),
                              cat("tensor '", t.name, "' has no place in architecture '", arch.gguf, "'"),
@@ -327,17 +360,26 @@ void fill_defaults(Hyper& h, const TensorMap& tensors) {
         h.n_vocab = static_cast<uint32_t>(std::min(embedding->second.rows(), int64_t{max_vocab} + 1));
 }
 
-// Layers behind the last one guess tokens further ahead (DeepSeek-V3, section 2.2).
-void drop_next_layers(OpenedModel& m) {
-    if (m.hyper.n_next_layers == 0) return;
+// Of layers behind the others, which guess tokens further ahead (DeepSeek-V3, arXiv:2412.19437, section 2.2),
+// the first is used where the architecture knows how.
+void settle_next_layers(OpenedModel& m) {
+    const uint32_t first = m.hyper.n_layers, all = std::exchange(m.hyper.n_next_layers, 0);
+    if (m.arch->predicts && m.tensors.contains(cat("blk.", first, ".nextn.eh_proj.weight")))
+        m.hyper.n_next_layers = 1;
     const size_t dropped = std::erase_if(m.tensors, [&](const auto& entry) {
-        if (!entry.first.starts_with("blk.")) return false;
-        uint32_t layer = 0;
-        std::from_chars(entry.first.data() + 4, entry.first.data() + entry.first.size(), layer);
-        return layer >= m.hyper.n_layers && layer < m.hyper.n_layers + m.hyper.n_next_layers;
+        const int64_t layer = layer_number(entry.first);
+        return layer >= first + m.hyper.n_next_layers && layer < int64_t{first} + all;
     });
     if (dropped > 0)
         m.notes.push_back(cat(dropped, " tensors of layers that predict tokens further ahead are not used"));
+}
+
+// That layer is built as the last one that attends.
+LayerSpec predictor_of(const ModelSpec& spec) {
+    LayerSpec predictor = spec.layers.back();
+    for (const LayerSpec& l : spec.layers)
+        if (std::holds_alternative<AttentionSpec>(l.mixer)) predictor.mixer = l.mixer;
+    return predictor;
 }
 
 // The expert that every token passes is a plain feed-forward where there are no others.
@@ -376,6 +418,14 @@ void drop_shared_kv(OpenedModel& m) {
 
 }  // namespace
 
+void drop_predictor(OpenedModel& m) {
+    if (!m.spec.predictor) return;
+    m.spec.predictor.reset();
+    m.hyper.n_next_layers = 0;
+    std::erase_if(m.tensors,
+                  [&](const auto& entry) { return layer_number(entry.first) >= m.hyper.n_layers; });
+}
+
 std::optional<std::string> canonical_name(std::string_view hf, std::span<const NamePair> names) {
     for (const NamePair& p : names)
         if (auto name = match(hf, p)) return name;
@@ -389,13 +439,13 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     if (m.file.tensors().empty())
         return Error{ErrorCode::corrupt, m.file.path().string(), "holds a vocabulary but no tensors",
                      "use it with `nibble tokenize`, or give a file with weights"};
-    m.tensors = NIBBLE_TRY(name_tensors(m.file, *m.arch, m.notes));
     Fields f = Fields::reading(m.file, std::string(m.arch->gguf));
     m.arch->fields(f, m.hyper);
     NIBBLE_TRY(f.result());
+    m.tensors = NIBBLE_TRY(name_tensors(m.file, *m.arch, m.hyper.n_layers, m.notes));
     fill_defaults(m.hyper, m.tensors);
     NIBBLE_TRY(check_ranges(m.hyper, m.file.path().string()));
-    drop_next_layers(m);
+    settle_next_layers(m);
     drop_shared_kv(m);
     NIBBLE_TRY(name_dense(m));
     for (auto& [name, source] : m.tensors) {
@@ -422,6 +472,7 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     if (!spec) return of_file(spec.error(), m.file.path().string());
     m.spec = std::move(*spec);
     m.spec.arch = m.arch->gguf;
+    if (m.hyper.n_next_layers > 0) m.spec.predictor = predictor_of(m.spec);
     return opened;
 }
 

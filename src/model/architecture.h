@@ -40,12 +40,16 @@ struct Architecture {
     // GGUF files of this architecture hold query and key rows reordered for adjacent-pair rotation.
     bool gguf_permutes_qk = false;
     std::span<const NamePair> own_names = {};  // looked up before `names`
+    // Layers that guess further ahead are those of ModelSpec::predictor; elsewhere they are left out.
+    bool predicts = false;
 };
 
 std::span<const Architecture* const> all_architectures();  // collected from src/model/arch at build time
 
 // The names shared by the Llama-like families.
 std::span<const NamePair> standard_names();
+// How many layers behind the others guess tokens further ahead; to be read before the sizes.
+void next_layer_fields(Fields& f, Hyper& h);
 // The hyperparameters shared by decoder-only transformers with RoPE and RMS norm.
 void standard_fields(Fields& f, Hyper& h);
 void size_fields(Fields& f, Hyper& h);  // its two halves
@@ -85,6 +89,9 @@ struct OpenedModel {
 };
 
 Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file);
+
+// Forgets the layer that guesses further ahead, for who does not use it.
+void drop_predictor(OpenedModel& model);
 
 // The canonical name of a Hugging Face tensor, or nothing when the architecture has none for it.
 std::optional<std::string> canonical_name(std::string_view hf, std::span<const NamePair> names);

@@ -2,6 +2,8 @@
 // x [tokens x n_embd] is the residual stream, always f32.
 #include "src/model/forward.h"
 
+#include <algorithm>
+
 #include "ggml/base/cat.h"
 #include "ggml/base/draw_row.h"
 
@@ -14,8 +16,7 @@ Forward::Forward(Builder& b, const ModelSpec& spec, WeightStore& weights, const 
     : b_(b), spec_(spec), weights_(weights), kv_(kv) {}
 
 std::string Forward::full_name(std::string_view name) const {
-    const bool in_layer = layer() >= 0 && layer() < static_cast<int32_t>(spec_.layers.size());
-    return in_layer ? cat("blk.", layer(), ".", name) : std::string(name);
+    return layer_spec_ ? cat("blk.", layer(), ".", name) : std::string(name);
 }
 
 void Forward::label(std::string_view what) { b_.label(full_name(what)); }
@@ -30,7 +31,9 @@ int64_t Forward::rows(std::string_view name) {
     return t ? t->rows : 0;
 }
 
-Ref Forward::weight(std::string_view name, int64_t rows, int64_t cols, WeightUse use, bool required) {
+// `first_rows`: so many alone, where they are whole groups of packed ones.
+Ref Forward::weight(std::string_view name, int64_t rows, int64_t cols, WeightUse use, bool required,
+                    int64_t first_rows) {
     const std::string full = full_name(name);
     auto t = weights_.get(full, use);
     if (!t) {
@@ -45,6 +48,7 @@ Ref Forward::weight(std::string_view name, int64_t rows, int64_t cols, WeightUse
                     cat("tensor '", full, "' is ", t->rows, " x ", t->cols, " but the hyperparameters say ",
                         rows, " x ", cols)))
         return {};
+    if (first_rows > 0) t->rows = first_rows;
     return b_.weight(*t, full);
 }
 
@@ -76,18 +80,22 @@ AttentionBatch Forward::batch(int32_t group) const {
     return {seq_rows_, positions_, page_tables_[static_cast<size_t>(group)]};
 }
 
-Ref Forward::keep_output_rows(Ref x) {
-    return layer() + 1 == static_cast<int32_t>(spec_.layers.size()) ? take_rows(b_, x, out_rows_) : x;
-}
+Ref Forward::keep_output_rows(Ref x) { return cuts_ ? take_rows(b_, x, out_rows_) : x; }
 
-void Forward::inputs() {
+// Of all cache groups, or of one alone.
+void Forward::inputs(int32_t only_group) {
     tokens_ = b_.input(std::string(io::tokens), Type::i32, RowDim::tokens, 1);
     positions_ = b_.input(std::string(io::positions), Type::i32, RowDim::tokens, 1);
     seq_rows_ = b_.input(std::string(io::seq_rows), Type::i32, RowDim::sequences, 2);
     out_rows_ = b_.input(std::string(io::out_rows), Type::i32, RowDim::outputs, 1);
-    if (kv_.drawn.rows > 0) drawn_ = b_.cache(kv_.drawn, "drawn");
+    if (kv_.drawn.rows > 0 && only_group < 0) drawn_ = b_.cache(kv_.drawn, "drawn");
     for (int32_t g = 0; g < static_cast<int32_t>(spec_.kv_groups.size()); ++g) {
         const bool states = spec_.kv_groups[static_cast<size_t>(g)].states;
+        if (only_group >= 0 && g != only_group) {
+            slots_.emplace_back();
+            page_tables_.emplace_back();
+            continue;
+        }
         slots_.push_back(states ? Ref{} : b_.input(io::slots(g), Type::i32, RowDim::tokens, 1));
         page_tables_.push_back(b_.input(io::page_table(g), Type::i32, RowDim::sequences,
                                         states ? state_page_columns : kv_.max_pages));
@@ -99,41 +107,102 @@ void Forward::inputs() {
     }
 }
 
+Ref Forward::embedded(Ref table) { return embed(b_, tokens_, table, {spec_.embed_scale}, drawn_); }
+
+Ref Forward::through_layer(const LayerSpec& layer, Ref x, Ref for_layers) {
+    layer_spec_ = &layer;
+    const Ref mixed =
+        std::visit([&](const auto& mixer) { return mixer_block(*this, mixer, x); }, layer.mixer);
+    const Ref input = layer.parallel ? keep_output_rows(x) : mixed;
+    x = std::visit([&](const auto& ffn) { return ffn_block(*this, ffn, input, mixed); }, layer.ffn);
+    if (for_layers) x = per_layer_block(*this, for_layers, x);
+    if (layer.out_scale != 1) x = activate(b_, x, {Activation::none, 1, layer.out_scale});
+    optional_vector("layer_output_scale.weight", 1);  // whose value is out_scale
+    layer_spec_ = nullptr;
+    return x;
+}
+
+// Of the first n_tokens; all of them, or a whole number of packed groups.
+Ref Forward::logits_of(Ref x, int64_t n_tokens) {
+    label("output");
+    const bool tied = !has("output.weight"), all = n_tokens == spec_.n_vocab;
+    const Ref bias[] = {tied ? Ref{} : optional_vector("output.bias", spec_.n_vocab)};
+    b_.require(all || !bias[0], "the first logits alone of an output with biases");
+    const Ref table = weight(tied ? "token_embd.weight" : "output.weight", spec_.n_vocab, spec_.n_embd,
+                             WeightUse::matmul, true, all ? 0 : n_tokens);
+    const Ref logits = matmul(b_, table, x, {{}, bias});
+    const float cap = spec_.logit_softcap;
+    if (cap > 0) return activate(b_, logits, {Activation::tanh, spec_.logit_scale / cap, cap});
+    if (spec_.logit_scale != 1) return activate(b_, logits, {Activation::none, spec_.logit_scale, 1});
+    return logits;
+}
+
 Ref Forward::record() {
     const auto n_layers = static_cast<int32_t>(spec_.layers.size());
     b_.at(-1, "embed");
     inputs();
-    Ref x = embed(b_, tokens_, table("token_embd.weight", spec_.n_vocab, spec_.n_embd), {spec_.embed_scale},
-                  drawn_);
+    Ref x = embedded(table("token_embd.weight", spec_.n_vocab, spec_.n_embd));
     if (spec_.n_positions > 0)
         x = add(b_, x,
                 embed(b_, positions_, table("position_embd.weight", spec_.n_positions, spec_.n_embd), {}));
     const Ref for_layers = spec_.n_per_layer > 0 ? per_layer_inputs(*this, tokens_, x) : Ref{};
     for (int32_t i = 0; i < n_layers; ++i) {
         b_.at(i);
-        const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-        const Ref mixed =
-            std::visit([&](const auto& mixer) { return mixer_block(*this, mixer, x); }, layer.mixer);
-        const Ref input = layer.parallel ? keep_output_rows(x) : mixed;
-        x = std::visit([&](const auto& ffn) { return ffn_block(*this, ffn, input, mixed); }, layer.ffn);
-        if (for_layers) x = per_layer_block(*this, for_layers, x);
-        if (layer.out_scale != 1) x = activate(b_, x, {Activation::none, 1, layer.out_scale});
-        optional_vector("layer_output_scale.weight", 1);  // whose value is out_scale
+        cuts_ = i + 1 == n_layers && !spec_.predictor;
+        x = through_layer(spec_.layers[static_cast<size_t>(i)], x, for_layers);
     }
     b_.at(n_layers);
     x = norm(x, spec_.output_norm);
-    label("output");
-    const bool tied = !has("output.weight");
-    const Ref bias[] = {tied ? Ref{} : optional_vector("output.bias", spec_.n_vocab)};
-    Ref logits = matmul(b_, matrix(tied ? "token_embd.weight" : "output.weight", spec_.n_vocab, spec_.n_embd),
-                        x, {{}, bias});
-    const float cap = spec_.logit_softcap;
-    if (cap > 0)
-        logits = activate(b_, logits, {Activation::tanh, spec_.logit_scale / cap, cap});
-    else if (spec_.logit_scale != 1)
-        logits = activate(b_, logits, {Activation::none, spec_.logit_scale, 1});
+    if (spec_.predictor) {
+        b_.mark_output(x, std::string(io::hidden));
+        x = take_rows(b_, x, out_rows_);
+    }
+    const Ref logits = logits_of(x, spec_.n_vocab);
     b_.mark_output(logits, std::string(io::logits));
     return logits;
+}
+
+void Forward::record_predictor() {
+    const LayerSpec& layer = *spec_.predictor;
+    const auto n_layers = static_cast<int32_t>(spec_.layers.size());
+    const int64_t width = spec_.n_embd;
+    b_.at(-1, "embed");
+    inputs(kv_group_of(layer));
+    const Ref hidden = b_.input(std::string(io::hidden), Type::f32, RowDim::tokens, width);
+    b_.at(n_layers);
+    layer_spec_ = &layer;
+    const Ref own = weight("nextn.embed_tokens.weight", spec_.n_vocab, width, WeightUse::lookup, false);
+    layer_spec_ = nullptr;
+    b_.at(own ? n_layers : -1, "embed");
+    Ref x = embedded(own ? own : table("token_embd.weight", spec_.n_vocab, width));
+    b_.at(n_layers);
+    layer_spec_ = &layer;
+    const Ref token = norm(x, "nextn.enorm");
+    const Ref both =
+        splice_heads(b_, token, {1, 0, static_cast<int32_t>(width)}, norm(hidden, "nextn.hnorm"));
+    label("nextn.eh_proj");
+    x = matmul(b_, matrix("nextn.eh_proj.weight", width, 2 * width), both);
+    cuts_ = true;
+    x = through_layer(layer, x);
+    layer_spec_ = &layer;
+    x = norm(x, "nextn.shared_head_norm");
+    b_.mark_output(x, std::string(io::hidden));
+}
+
+void Forward::record_predictor_head(int32_t n_tokens) {
+    const auto n_layers = static_cast<int32_t>(spec_.layers.size());
+    b_.at(n_layers);
+    const Ref hidden = b_.input(std::string(io::hidden), Type::f32, RowDim::outputs, spec_.n_embd);
+    layer_spec_ = &*spec_.predictor;
+    const Ref own = weight("nextn.shared_head_head.weight", spec_.n_vocab, spec_.n_embd, WeightUse::matmul,
+                           false, n_tokens == spec_.n_vocab ? 0 : n_tokens);
+    label("nextn.shared_head_head");
+    layer_spec_ = nullptr;
+    b_.mark_output(own ? matmul(b_, own, hidden) : logits_of(hidden, n_tokens), std::string(io::logits));
+}
+
+int32_t kv_group_of(const LayerSpec& layer) {
+    return std::visit([](const auto& mixer) { return mixer.kv_group; }, layer.mixer);
 }
 
 Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
@@ -152,6 +221,30 @@ Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, cons
         b.mark_output(list, std::string(io::shortlist));
     }
     return compile(std::move(b), placement, backends);
+}
+
+int32_t first_tokens(int32_t n_vocab) {
+    constexpr int32_t few = 1 << 15, group = packed_expert_rows;
+    if (n_vocab <= 2 * few) return n_vocab;
+    return std::max(few, n_vocab / 4 / group * group);
+}
+
+Result<PredictorPrograms> record_predictor(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
+                                           const BatchShape& limits, const Placement& placement,
+                                           std::span<Backend* const> backends) {
+    const auto recorded = [&](const auto& record) -> Result<Program> {
+        Builder b({limits.tokens, limits.sequences, limits.sequences});
+        Forward f(b, spec, weights, kv);
+        record(f);
+        if (!f.error().what.empty()) return f.error();
+        return compile(std::move(b), placement, backends);
+    };
+    PredictorPrograms p;
+    p.layer = NIBBLE_TRY(recorded([](Forward& f) { f.record_predictor(); }));
+    p.head = NIBBLE_TRY(recorded([&](Forward& f) { f.record_predictor_head(spec.n_vocab); }));
+    p.short_head =
+        NIBBLE_TRY(recorded([&](Forward& f) { f.record_predictor_head(first_tokens(spec.n_vocab)); }));
+    return p;
 }
 
 }  // namespace nibble

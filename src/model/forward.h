@@ -23,12 +23,12 @@ struct KvTensors {
     Tensor drawn;
 };
 
-// Names of the program's inputs (all i32) and outputs. Slots and page tables exist once per KV group; where
-// it holds states there are no slots, and a sequence has one page.
+// Names of the program's inputs (i32, but for the predictor's hidden states) and outputs. Slots and page
+// tables exist once per KV group; where it holds states there are no slots.
 namespace io {
 inline constexpr std::string_view tokens = "tokens", positions = "positions", seq_rows = "seq_rows",
                                   out_rows = "out_rows", logits = "logits", shortlist = "shortlist",
-                                  weighed = "weighed", draws = "draws";
+                                  weighed = "weighed", draws = "draws", hidden = "hidden";
 std::string slots(int32_t group);
 std::string page_table(int32_t group);
 }  // namespace io
@@ -38,13 +38,19 @@ class Forward {
   public:
     Forward(Builder& b, const ModelSpec& spec, WeightStore& weights, const KvTensors& kv);
 
-    // Records everything up to the logits; failures stick to the builder and to error().
+    // Records everything up to the logits; failures stick to the builder and to error(). Of a model with a
+    // predictor the last hidden states of all rows are an output, too.
     Ref record();
+    // The predictor instead: from the hidden states of rows and the tokens behind them (the inputs `hidden`
+    // and `tokens`) to those that stand for the next position, of the output rows.
+    void record_predictor();
+    // Their logits, of the first n_tokens: from the input `hidden`, a row per output.
+    void record_predictor_head(int32_t n_tokens);
     const Error& error() const { return error_; }
 
     Builder& builder() { return b_; }
     const ModelSpec& spec() const { return spec_; }
-    const LayerSpec& layer_spec() const { return spec_.layers[static_cast<size_t>(layer())]; }
+    const LayerSpec& layer_spec() const { return *layer_spec_; }
     const KvTensors& kv() const { return kv_; }
     int32_t layer() const { return b_.layer(); }
     void label(std::string_view what);  // names the next instructions "blk.<layer>.<what>"
@@ -84,19 +90,26 @@ class Forward {
     // The same of y = W input + bias, W being "<name>.weight": one instruction where nothing comes between.
     Ref project(Ref input, std::string_view name, Ref residual, std::string_view post_norm);
 
-    // In the last layer only the rows whose logits are wanted go on; elsewhere the value itself.
+    // In the last layer only the rows whose logits are wanted go on; elsewhere, and where a predictor wants
+    // them all, the value itself.
     Ref keep_output_rows(Ref x);
 
   private:
-    Ref weight(std::string_view name, int64_t rows, int64_t cols, WeightUse use, bool required);
+    Ref weight(std::string_view name, int64_t rows, int64_t cols, WeightUse use, bool required,
+               int64_t first_rows = 0);
     std::string full_name(std::string_view name) const;
-    void inputs();
+    void inputs(int32_t only_group = -1);
+    Ref embedded(Ref table);
+    Ref through_layer(const LayerSpec& layer, Ref x, Ref for_layers = {});
+    Ref logits_of(Ref x, int64_t n_tokens);
 
     Builder& b_;
     const ModelSpec& spec_;
     WeightStore& weights_;
     const KvTensors& kv_;
     Error error_;
+    const LayerSpec* layer_spec_ = nullptr;  // of the current layer; null outside layers
+    bool cuts_ = false;                      // it is the one in which only output rows go on
     Ref tokens_, positions_, seq_rows_, out_rows_, drawn_;
     std::vector<Ref> slots_, page_tables_, ropes_;
 };
@@ -109,6 +122,20 @@ inline constexpr int32_t shortlist_tokens = 256;
 Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
                                const BatchShape& limits, const Placement& placement,
                                std::span<Backend* const> backends);
+
+// A guess is looked for among the first tokens of a large vocabulary, which tokenizers sort by how frequent
+// they are: the output matrix is most of what a guess reads. All, where the vocabulary is small.
+int32_t first_tokens(int32_t n_vocab);
+
+// The predictor's programs likewise. `short_head`: of first_tokens().
+struct PredictorPrograms {
+    Program layer, head, short_head;
+};
+Result<PredictorPrograms> record_predictor(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
+                                           const BatchShape& limits, const Placement& placement,
+                                           std::span<Backend* const> backends);
+// The cache group of a layer.
+int32_t kv_group_of(const LayerSpec& layer);
 
 // Blocks: each reads x and returns the residual stream with its contribution added.
 Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x);  // x is the residual stream

@@ -35,7 +35,7 @@ KvLayer kv_layer(const Mamba2Spec& m) {
 
 std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
     std::vector<KvLayer> layers;
-    for (const LayerSpec& l : spec.layers)
+    const auto add = [&](const LayerSpec& l) {
         if (const auto* conv = std::get_if<ShortConvSpec>(&l.mixer))
             layers.push_back({1, spec.n_embd, 0, conv->kv_group, 0, conv->n_taps - 1, 0});
         else if (const auto* delta = std::get_if<DeltaNetSpec>(&l.mixer))
@@ -46,6 +46,9 @@ std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
             layers.push_back(kv_layer(*latent));
         else
             layers.push_back(kv_layer(std::get<AttentionSpec>(l.mixer)));
+    };
+    for (const LayerSpec& l : spec.layers) add(l);
+    if (spec.predictor) add(*spec.predictor);
     return layers;
 }
 
@@ -86,7 +89,7 @@ std::optional<size_t> kv_bytes_per_token(const ModelSpec& spec, Type k_type, Typ
 std::optional<size_t> kv_bytes_read_per_token(const ModelSpec& spec, Type k_type, Type v_type) {
     const auto layers = kv_layers(spec);
     size_t bytes = 0;
-    for (size_t i = 0; i < layers.size(); ++i) {
+    for (size_t i = 0; i < spec.layers.size(); ++i) {
         const auto* a = std::get_if<AttentionSpec>(&spec.layers[i].mixer);
         const bool others = a && a->kv_layer >= 0;
         const auto one = kv_bytes(layers[others ? static_cast<size_t>(a->kv_layer) : i], k_type, v_type);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -168,13 +169,17 @@ struct ModelSpec {
     std::vector<RopeSpec> ropes;
     std::vector<KvGroupSpec> kv_groups;
     std::vector<LayerSpec> layers;
+    // The layer behind the others that guesses the token after the next one from the model's last hidden
+    // state and the next token (DeepSeek-V3, arXiv:2412.19437, section 2.2). It has a place in the cache of
+    // its own.
+    std::optional<LayerSpec> predictor;
 };
 
 // Chooses what depends on the longest sequence a run can have: the frequencies of RopeSpec. An Error when the
 // model has no positions beyond some number and the context is longer.
 Result<void> use_context(ModelSpec& spec, int32_t ctx);
 
-// What each layer has in the cache, in two tensors.
+// What each layer has in the cache, in two tensors; the predictor's is the last.
 struct KvLayer {
     // Keys and values: elements that one token adds. With v_dim 0 values are columns of the keys, from
     // `v_first` on.

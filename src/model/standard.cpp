@@ -36,7 +36,7 @@ std::span<const NamePair> standard_names() {
         {"model.layers.{}.mlp.shared_experts.gate_proj", "blk.{}.ffn_gate_shexp"},
         {"model.layers.{}.mlp.shared_experts.up_proj", "blk.{}.ffn_up_shexp"},
         {"model.layers.{}.mlp.shared_experts.down_proj", "blk.{}.ffn_down_shexp"},
-        // Of layers that predict tokens further ahead (Hyper::n_next_layers)
+        // Of layers that guess tokens further ahead (Hyper::n_next_layers)
         {"model.layers.{}.eh_proj", "blk.{}.nextn.eh_proj"},
         {"model.layers.{}.enorm", "blk.{}.nextn.enorm"},
         {"model.layers.{}.hnorm", "blk.{}.nextn.hnorm"},
@@ -60,8 +60,16 @@ void number_or_list(Fields& f, std::string_view gguf, std::string_view hf, uint3
 
 }  // namespace
 
+void next_layer_fields(Fields& f, Hyper& h) {
+    if (f.is_writing() && h.n_next_layers == 0) return;
+    f.optional("nextn_predict_layers", "mtp_num_hidden_layers|num_nextn_predict_layers", h.n_next_layers);
+}
+
 void size_fields(Fields& f, Hyper& h) {
-    f.required("block_count", "num_hidden_layers|n_layer", h.n_layers);
+    const uint32_t counted = f.from_hf() ? 0 : h.n_next_layers;  // GGUF has them among the others
+    uint32_t blocks = h.n_layers + counted;
+    f.required("block_count", "num_hidden_layers|n_layer", blocks);
+    h.n_layers = blocks - std::min(blocks, counted);
     f.required("context_length", "max_position_embeddings|n_positions", h.n_ctx);
     f.required("embedding_length", "hidden_size|n_embd", h.n_embd);
     number_or_list(f, "feed_forward_length", "intermediate_size|n_inner|block_ff_dim", h.n_ff, h.ff_lengths,

@@ -24,6 +24,8 @@ struct Case {
     int32_t ctx = 0;
     std::vector<int32_t> ids, rows, greedy;
     std::vector<std::vector<float>> logits;  // one per entry of `rows`
+    // Of the layer that guesses further ahead: for each of `rows`, and one token behind the last.
+    std::vector<std::vector<float>> predicted;
 };
 
 std::vector<Case> read_cases(const fs::path& folder) {
@@ -32,7 +34,8 @@ std::vector<Case> read_cases(const fs::path& folder) {
     std::vector<Case> cases;
     const auto json = nlohmann::json::parse(*text);
     for (const auto& c : json["cases"])
-        cases.push_back({c["ctx"], c["ids"], c["rows"], c["greedy"], c["logits"]});
+        cases.push_back({c["ctx"], c["ids"], c["rows"], c["greedy"], c["logits"],
+                         c.value("predicted", std::vector<std::vector<float>>())});
     return cases;
 }
 
@@ -84,6 +87,43 @@ Output run(const fs::path& path, const Case& c, std::shared_ptr<Backend> backend
         feed(std::vector{out.greedy.back()});
     }
     out.logits.pop_back();
+    return out;
+}
+
+// What the predictor makes of the text's hidden states and the tokens behind them, in the same pieces, and of
+// the state that it has itself behind the last.
+Logits predictions(const fs::path& path, const Case& c, std::shared_ptr<Backend> backend) {
+    Logits out;
+    auto s = SingleSequence::load(path, Type::f32, std::move(backend), c.ctx, true);
+    REQUIRE_MESSAGE(s, (s ? "" : s.error().message()));
+    Predictor* const predictor = s->runner().predictor();
+    REQUIRE(predictor != nullptr);
+    std::vector<int32_t> next(c.ids.begin() + 1, c.ids.end());
+    next.push_back(c.greedy[0]);
+    std::vector<float> state;
+    const auto predict = [&](std::span<const int32_t> tokens, int32_t first, std::span<const float> hidden) {
+        const auto states = s->predict(tokens, first, hidden);
+        REQUIRE_MESSAGE(states, (states ? "" : states.error().message()));
+        state.assign(states->begin(), states->end());
+        const auto logits = predictor->logits(state, true);
+        REQUIRE(logits);
+        out.emplace_back(logits->begin(), logits->end());
+        const auto first_logits = predictor->logits(state, false);
+        REQUIRE(first_logits);
+        REQUIRE(first_logits->size() <= out.back().size());
+        CHECK(std::ranges::equal(*first_logits, std::span(out.back()).first(first_logits->size())));
+    };
+    size_t fed = 0;
+    for (const int32_t row : c.rows) {
+        const auto end = static_cast<size_t>(row) + 1;
+        REQUIRE(s->feed(std::span(c.ids).subspan(fed, end - fed)));
+        const auto hidden = s->runner().hidden();
+        REQUIRE(hidden);
+        predict(std::span(next).subspan(fed, end - fed), static_cast<int32_t>(fed), *hidden);
+        fed = end;
+    }
+    const std::vector<float> last = state;
+    predict(std::vector{best(out.back())}, static_cast<int32_t>(fed), last);
     return out;
 }
 
@@ -220,6 +260,32 @@ TEST_CASE("every architecture agrees with transformers, as a folder and as the G
             }
         }
     }
+}
+
+TEST_CASE("layers that guess further ahead agree with transformers, as a folder and as GGUF") {
+    const Scratch scratch;
+    size_t n = 0;
+    for (const fs::path& folder : folders())
+        for (const Case& c : read_cases(folder)) {
+            if (c.predicted.empty()) continue;
+            ++n;
+            const std::string name = folder.filename().string();
+            CAPTURE(name);
+            const Logits reference = predictions(folder, c, std::make_shared<ReferenceBackend>());
+            CHECK(relative_error(reference, c.predicted) < 1e-4);
+            CHECK(relative_error(predictions(folder, c, cpu_backend()), c.predicted) < 1e-4);
+            const fs::path gguf = converted(folder, "f32", scratch);
+            CHECK(predictions(gguf, c, std::make_shared<ReferenceBackend>()) == reference);
+            MESSAGE(name << ": relative error " << relative_error(reference, c.predicted));
+            // The text does not know of it: the same bits with and without.
+            const Output with = run(folder, c, cpu_backend());
+            auto s = SingleSequence::load(folder, Type::f32, cpu_backend(), c.ctx, true);
+            REQUIRE(s);
+            const auto logits = s->feed(c.ids);
+            REQUIRE(logits);
+            CHECK(std::ranges::equal(*logits, with.logits.back()));
+        }
+    CHECK(n == 4);
 }
 
 TEST_CASE("gates and ups of experts in one tensor of a GGUF file are those of two") {

@@ -8,6 +8,7 @@
 # new architecture is one function here and the folder that it makes. Weights are random but far from
 # neutral: norm weights around 1, biases not zero, projections large enough that attention has a shape.
 # They are rounded to bfloat16 before the reference runs, so that both sides compute with the same numbers.
+import copy
 import json
 import pathlib
 import sys
@@ -15,6 +16,7 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.modeling_layers import MtpLayer
 
 ROOT = pathlib.Path(__file__).resolve().parent / "models"
 VOCAB = 200
@@ -278,7 +280,7 @@ def glm4_moe():
                                              first_k_dense_replace=1, routed_scaling_factor=1.5, use_qk_norm=True,
                                              attention_bias=True,
                                              rope_parameters=rope(10000.0, partial_rotary_factor=0.5))), \
-        {"weights": choice_bias}
+        {"weights": choice_bias, "predictor": glm_predictor}
 
 
 @architecture
@@ -358,7 +360,14 @@ def linear(**changes):
 @architecture
 def qwen3_5():
     config = transformers.Qwen3_5TextConfig(**linear(tie_word_embeddings=True))
-    return config, {"offset_norms": True, "wrap": pictures}
+    return config, {"offset_norms": True, "wrap": pictures, "predictor": qwen_predictor}
+
+
+@architecture
+def qwen3_5_tales():
+    """The only one that has learned something, letter by letter."""
+    config = transformers.Qwen3_5TextConfig(**linear(tie_word_embeddings=True, num_hidden_layers=3, vocab_size=100))
+    return config, {"offset_norms": True, "predictor": qwen_predictor, "lessons": 1500}
 
 
 @architecture
@@ -367,7 +376,7 @@ def qwen3_5_moe():
                                                         linear_num_value_heads=4, moe_intermediate_size=24,
                                                         shared_expert_intermediate_size=40, num_experts=6,
                                                         num_experts_per_tok=2))
-    return config, {"offset_norms": True}
+    return config, {"offset_norms": True, "predictor": qwen_predictor}
 
 
 @architecture
@@ -503,13 +512,102 @@ def expert_bias(model, generator):
 
 
 def pictures(folder, stated):
-    """The outside of a Qwen checkpoint with a vision tower and a layer that predicts further ahead."""
+    """The outside of a Qwen checkpoint with a vision tower."""
     path = folder / "model.safetensors"
-    tensors = {name.replace("model.", "model.language_model.", 1): t for name, t in load_file(path).items()}
+    tensors = {name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name: t
+               for name, t in load_file(path).items()}
     tensors["model.visual.patch_embed.proj.weight"] = torch.ones(2, 3, dtype=torch.bfloat16)
-    tensors["mtp.fc.weight"] = torch.ones(2, 3, dtype=torch.bfloat16)
     save_file(tensors, path, metadata={"format": "pt"})
     return {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": stated}
+
+
+# ---- layers that guess further ahead -----------------------------------------------------------------------
+
+class Predictor:
+    """The layer of transformers' MtpModel over a model's embedding, rotation and head: what follows position
+    p + 1, from the hidden state at p and the token at p + 1."""
+
+    def __init__(self, model, config, seed, offset_norms):
+        config = copy.deepcopy(config)
+        if getattr(config, "layer_types", None):
+            config.layer_types = ["full_attention"]
+        base = model.model
+        place = getattr(config, "first_k_dense_replace", 0)  # behind the dense layers, where there are some
+        self.layer = MtpLayer(config, type(base.layers[-1]), type(base.norm), place).float().eval()
+        randomize(self.layer, seed + 3, offset_norms)
+        self.model = model
+
+    def hidden(self, tokens, states):
+        """Of every row, [1 x T x width], given as many states."""
+        length = tokens.shape[1]
+        embedded = self.model.model.embed_tokens(tokens)
+        positions = torch.arange(length)[None]
+        rotation = self.model.model.rotary_emb(embedded, positions)
+        mask = torch.full((length, length), float("-inf")).triu(1)[None, None]
+        return self.layer(embedded, states, rotation, mask, positions, None)
+
+    def learn(self, lessons, seed):
+        """The model and this layer, on fairy tales: then one says what the other predicts."""
+        tales = (ROOT.parents[1] / "data/calibration.txt").read_text(encoding="utf-8")
+        ids = torch.tensor([97 if c.isspace() else ord(c) - 30 for c in tales if c.isspace() or 33 <= ord(c) < 127])
+        generator = torch.Generator().manual_seed(seed + 4)
+        weights = list(self.model.parameters()) + list(self.layer.parameters())
+        optimizer = torch.optim.AdamW(weights, lr=4e-3, weight_decay=0.01)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, lessons)
+        loss = torch.nn.CrossEntropyLoss()
+        for lesson in range(lessons):
+            at = torch.randint(0, len(ids) - 98, (16, 1), generator=generator)
+            text = ids[at + torch.arange(98)]
+            states = self.model.model(text[:, :-2], use_cache=False).last_hidden_state
+            said = self.model.lm_head(states)
+            guessed = self.model.lm_head(self.hidden(text[:, 1:-1], states))
+            both = [loss(said.flatten(0, 1), text[:, 1:-1].flatten()), loss(guessed.flatten(0, 1), text[:, 2:].flatten())]
+            optimizer.zero_grad()
+            sum(both).backward()
+            torch.nn.utils.clip_grad_norm_(weights, 1.0)
+            optimizer.step()
+            schedule.step()
+            if lesson % 100 == 99:
+                print(f"  lesson {lesson + 1}: {both[0].item():.3f} and {both[1].item():.3f} nats a letter", flush=True)
+        for p in weights:
+            p.data = p.data.to(torch.bfloat16).to(torch.float32)
+
+    @torch.no_grad()
+    def expected(self, result):
+        """Logits of the wanted rows, of what follows the text's greedy token, and of one token further on."""
+        ids = torch.tensor([result["ids"]])
+        states = self.model.model(ids, use_cache=False).last_hidden_state
+        tokens = torch.cat([ids[:, 1:], torch.tensor([[result["greedy"][0]]])], 1)
+        guessed = self.hidden(tokens, states)
+        logits = self.model.lm_head(guessed)[0]
+        rows = [logits[r] for r in result["rows"]]
+        token = rows[-1].argmax().view(1, 1)
+        further = self.hidden(torch.cat([tokens, token], 1), torch.cat([states, guessed[:, -1:]], 1))
+        rows.append(self.model.lm_head(further)[0, -1])
+        return [[float(f"{x:.8g}") for x in row.tolist()] for row in rows]
+
+
+def qwen_predictor(layer, config):
+    """As Qwen 3.5 names it."""
+    names = {"eh_proj.": "mtp.fc.", "enorm.": "mtp.pre_fc_norm_embedding.", "hnorm.": "mtp.pre_fc_norm_hidden.",
+             "post_norm.": "mtp.norm.", "mtp_block.": "mtp.layers.0."}
+    return renamed(layer, names), {"mtp_num_hidden_layers": 1}
+
+
+def glm_predictor(layer, config):
+    """As GLM 4.5 does, after DeepSeek."""
+    place = f"model.layers.{config.num_hidden_layers}."
+    names = {"eh_proj.": place + "eh_proj.", "enorm.": place + "enorm.", "hnorm.": place + "hnorm.",
+             "post_norm.": place + "shared_head.norm.", "mtp_block.": place}
+    return renamed(layer, names), {"num_nextn_predict_layers": 1}
+
+
+def renamed(layer, names):
+    tensors = {}
+    for name, t in layer.state_dict().items():
+        start = next(s for s in names if name.startswith(s))
+        tensors[names[start] + name[len(start):]] = t.to(torch.bfloat16).contiguous()
+    return tensors
 
 
 # ---- the rest is the same for all --------------------------------------------------------------------------
@@ -536,7 +634,7 @@ def randomize(model, seed, offset_norms):
 @torch.no_grad()
 def run(model, c, seed):
     generator = torch.Generator().manual_seed(seed + 1)
-    ids = torch.randint(0, VOCAB, (c["length"],), generator=generator).tolist()
+    ids = torch.randint(0, model.config.vocab_size, (c["length"],), generator=generator).tolist()
     logits = model(torch.tensor([ids]), use_cache=False).logits[0]
     greedy, margin, all_ids = [], [], list(ids)
     for _ in range(8):
@@ -608,12 +706,22 @@ def make(name):
     for seed in range(1, 100):
         model = options.get("model", transformers.AutoModelForCausalLM.from_config)(config).float().eval()
         randomize(model, seed, options.get("offset_norms", False))
+        if "predictor" in options:
+            predictor = Predictor(model, config, seed, options.get("offset_norms", False))
+        if "lessons" in options:
+            predictor.learn(options["lessons"], seed)
         generator = torch.Generator().manual_seed(seed + 2)
         stored = options.get("weights", lambda *_: {})(model, generator)
         model.tie_weights()
         results = [run(model, c, seed) for c in options.get("cases", [case()])]
         if min(margin for _, margin in results) > 2e-3:
             break
+    changes = dict(options.get("changes", {}))
+    if "predictor" in options:
+        for result, _ in results:
+            result["predicted"] = predictor.expected(result)
+        tensors, said = options["predictor"](predictor.layer, config)
+        stored, changes = stored | tensors, changes | said
     if "prepare" in options:
         options["prepare"](model)
     model.to(torch.bfloat16).save_pretrained(folder)
@@ -622,7 +730,7 @@ def make(name):
         tensors = load_file(path) | stored
         save_file({n: t for n, t in tensors.items() if t is not None}, path, metadata={"format": "pt"})
     path = folder / "config.json"
-    stated = json.loads(path.read_text()) | options.get("changes", {})
+    stated = json.loads(path.read_text()) | changes
     if options.get("v4"):
         old_style(stated)
     if options.get("wrap"):

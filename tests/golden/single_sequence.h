@@ -16,9 +16,11 @@ class SingleSequence {
   public:
     static Result<SingleSequence> load(
         const std::filesystem::path& path, Type kv_type,
-        std::shared_ptr<Backend> backend = std::make_shared<ReferenceBackend>(), int32_t ctx = 0) {
+        std::shared_ptr<Backend> backend = std::make_shared<ReferenceBackend>(), int32_t ctx = 0,
+        bool predict = false) {
         RunnerConfig config;
         config.ctx = ctx;
+        config.predict = predict;
         config.k_type = config.v_type = kv_type;
         SingleSequence s;
         s.backend_ = std::move(backend);
@@ -36,20 +38,32 @@ class SingleSequence {
 
     // Appends tokens; the logits of the last one.
     Result<std::span<float>> feed(std::span<const int32_t> tokens, Observer* observer = nullptr) {
+        const Batch b = batch(tokens, length_);
+        length_ += static_cast<int32_t>(tokens.size());
+        return runner_->run(b, observer);
+    }
+
+    // The predictor's hidden state behind the last of these positions, from `first` on, given a state for
+    // each and the tokens behind them.
+    Result<std::span<float>> predict(std::span<const int32_t> next, int32_t first,
+                                     std::span<const float> hidden) {
+        return runner_->predictor()->read(runner_->spec(), batch(next, first), hidden);
+    }
+
+  private:
+    Batch batch(std::span<const int32_t> tokens, int32_t first) const {
         Batch b;
         b.tokens.assign(tokens.begin(), tokens.end());
         b.positions.resize(tokens.size());
-        std::iota(b.positions.begin(), b.positions.end(), length_);
+        std::iota(b.positions.begin(), b.positions.end(), first);
         b.sequences = {{0, static_cast<int32_t>(tokens.size())}};
         b.out_rows = {static_cast<int32_t>(tokens.size()) - 1};
         const size_t groups = runner_->spec().kv_groups.size();
         b.slots.assign(groups, b.positions);
         b.pages.assign(groups, {pages_});
-        length_ += static_cast<int32_t>(tokens.size());
-        return runner_->run(b, observer);
+        return b;
     }
 
-  private:
     std::shared_ptr<Backend> backend_;
     std::unique_ptr<ModelRunner> runner_;
     std::vector<int32_t> pages_;

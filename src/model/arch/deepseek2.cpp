@@ -84,6 +84,7 @@ void choice_fields(Fields& f, Hyper& h) {
 }
 
 void fields(Fields& f, Hyper& h) {
+    next_layer_fields(f, h);
     head_fields(f, h);
     yarn_fields(f, h);
     expert_fields(f, h);
@@ -94,7 +95,6 @@ void fields(Fields& f, Hyper& h) {
     f.optional("expert_feed_forward_length", "moe_intermediate_size", h.n_ff_expert);
     f.optional("expert_shared_count", "n_shared_experts", h.n_experts_shared);
     f.optional("leading_dense_block_count", "first_k_dense_replace", h.n_dense_layers);
-    f.optional("", "num_nextn_predict_layers", h.n_next_layers);
     f.expect("hidden_act", {"silu"});
     f.expect("moe_layer_freq", {"1"});
     f.expect("rope_interleave", {"true"});

@@ -1,6 +1,5 @@
 // glm4moe: GLM 4.5, 4.5 Air, 4.6; experts as in DeepSeek V3 with ordinary attention, half of a head rotates.
-// GGUF files have the feed-forward's norm under the name of the attention's and count the layers that predict
-// tokens further ahead.
+// GGUF files have the feed-forward's norm under the name of the attention's.
 #include "src/model/architecture.h"
 
 namespace nibble {
@@ -23,6 +22,7 @@ void expert_choice_fields(Fields& f, Hyper& h) {
 
 void fields(Fields& f, Hyper& h) {
     if (f.from_hf()) h.rope_share = 0.5f;
+    next_layer_fields(f, h);
     standard_fields(f, h);
     expert_fields(f, h);
     expert_choice_fields(f, h);
@@ -31,9 +31,6 @@ void fields(Fields& f, Hyper& h) {
     f.optional("leading_dense_block_count", "first_k_dense_replace", h.n_dense_layers);
     f.expect("hidden_act", {"silu"});
     f.expect("quantization_config", {});
-    if (f.is_writing()) return;
-    f.optional("nextn_predict_layers", "num_nextn_predict_layers", h.n_next_layers);
-    if (!f.from_hf() && h.n_next_layers < h.n_layers) h.n_layers -= h.n_next_layers;
 }
 
 Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
@@ -47,6 +44,6 @@ Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
 }  // namespace
 
 extern const Architecture glm4moe_arch;
-const Architecture glm4moe_arch{"glm4moe", {"glm4_moe"}, fields, build, standard_names(), false, names};
+const Architecture glm4moe_arch{"glm4moe", {"glm4_moe"}, fields, build, standard_names(), false, names, true};
 
 }  // namespace nibble

@@ -13,6 +13,6 @@ Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) { return
 
 extern const Architecture qwen35_arch;
 const Architecture qwen35_arch{
-    "qwen35", {"qwen3_5", "qwen3_5_text"}, fields, build, standard_names(), false, qwen35_names};
+    "qwen35", {"qwen3_5", "qwen3_5_text"}, fields, build, standard_names(), false, qwen35_names, true};
 
 }  // namespace nibble

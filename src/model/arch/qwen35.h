@@ -27,16 +27,19 @@ inline constexpr NamePair qwen35_names[] = {
     {"model.layers.{}.mlp.shared_expert.gate_proj", "blk.{}.ffn_gate_shexp"},
     {"model.layers.{}.mlp.shared_expert.up_proj", "blk.{}.ffn_up_shexp"},
     {"model.layers.{}.mlp.shared_expert.down_proj", "blk.{}.ffn_down_shexp"},
-    // Not implemented: images, and a layer that predicts tokens further ahead
+    // The layer that guesses further ahead
+    {"model.layers.{}.enorm", "blk.{}.nextn.enorm", Storage::offset_one},
+    {"model.layers.{}.hnorm", "blk.{}.nextn.hnorm", Storage::offset_one},
+    {"model.layers.{}.shared_head.norm", "blk.{}.nextn.shared_head_norm", Storage::offset_one},
+    // Not implemented: images
     {"visual.*", ""},
     {"model.visual.*", ""},
-    {"mtp.*", ""},
 };
 
-// GGUF names the sizes of linear attention after those of a state space model, and counts the layers that
-// predict tokens further ahead.
+// GGUF names the sizes of linear attention after those of a state space model.
 inline void qwen35_fields(Fields& f, Hyper& h) {
     if (f.from_hf()) h.rope_share = 0.25f;
+    next_layer_fields(f, h);
     standard_fields(f, h);
     f.required("ssm.conv_kernel", "linear_conv_kernel_dim", h.n_taps);
     f.required("ssm.group_count", "linear_num_key_heads", h.delta_k_heads);
@@ -54,10 +57,6 @@ inline void qwen35_fields(Fields& f, Hyper& h) {
     f.expect("hidden_act", {"silu"});
     f.expect("attn_output_gate", {"true"});
     f.expect("quantization_config", {});
-    if (!f.from_hf() && !f.is_writing()) {
-        f.optional("nextn_predict_layers", "", h.n_next_layers);
-        if (h.n_next_layers < h.n_layers) h.n_layers -= h.n_next_layers;
-    }
     attending_fields(f, h, 4);
 }
 

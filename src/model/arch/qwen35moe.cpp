@@ -23,6 +23,7 @@ Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
 
 extern const Architecture qwen35moe_arch;
 const Architecture qwen35moe_arch{
-    "qwen35moe", {"qwen3_5_moe", "qwen3_5_moe_text"}, fields, build, standard_names(), false, qwen35_names};
+    "qwen35moe", {"qwen3_5_moe", "qwen3_5_moe_text"}, fields, build, standard_names(), false, qwen35_names,
+    true};
 
 }  // namespace nibble

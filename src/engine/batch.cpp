@@ -1,0 +1,55 @@
+// fill_rows(): a batch into the inputs of a program.
+// Rows of page tables beyond a sequence's pages are -1.
+#include "src/engine/batch.h"
+
+#include <algorithm>
+#include <array>
+
+namespace nibble {
+namespace {
+
+// Of a group of states: where each is read, how many rows it stays behind, and where it goes.
+void fill_states(std::span<int32_t> table, const Batch& batch, size_t g) {
+    for (size_t s = 0; s < batch.sequences.size(); ++s) {
+        const int32_t page = batch.pages[g][s].empty() ? -1 : batch.pages[g][s].front();
+        const Batch::Fork fork =
+            g < batch.forks.size() && s < batch.forks[g].size() ? batch.forks[g][s] : Batch::Fork{};
+        const std::array columns{page, fork.rows, fork.page < 0 ? page : fork.page};
+        static_assert(columns.size() == state_page_columns);
+        std::ranges::copy(columns, table.subspan(s * columns.size()).begin());
+    }
+}
+
+}  // namespace
+
+void fill_rows(Runner& runner, const ModelSpec& spec, const Batch& batch, int32_t only_group) {
+    const auto fill = [&](std::string_view name, std::span<const int32_t> values) {
+        std::ranges::copy(values, runner.input(name).begin());
+    };
+    fill(io::tokens, batch.tokens);
+    fill(io::positions, batch.positions);
+    fill(io::out_rows, batch.out_rows);
+    const auto seq_rows = runner.input(io::seq_rows);
+    for (size_t s = 0; s < batch.sequences.size(); ++s) {
+        seq_rows[2 * s] = batch.sequences[s].first;
+        seq_rows[2 * s + 1] = batch.sequences[s].count;
+    }
+    for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
+        const auto group = static_cast<int32_t>(g);
+        if (only_group >= 0 && group != only_group) continue;
+        const auto table = runner.input(io::page_table(group));
+        if (spec.kv_groups[g].states) {
+            fill_states(table, batch, g);
+            continue;
+        }
+        fill(io::slots(group), batch.slots[g]);
+        const size_t columns = table.size() / static_cast<size_t>(runner.program().limits.sequences);
+        for (size_t s = 0; s < batch.sequences.size(); ++s) {
+            const auto row = table.subspan(s * columns, columns);
+            const auto& pages = batch.pages[g][s];
+            std::fill(std::copy(pages.begin(), pages.end(), row.begin()), row.end(), -1);
+        }
+    }
+}
+
+}  // namespace nibble

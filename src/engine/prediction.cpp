@@ -1,0 +1,162 @@
+// Guesses by the model's own predictor: it reads each row that a step computed, with the token behind it, and
+// tells the token after that; what it tells it can read as well.
+// All texts are guessed at together. What it read behind the end of a text is written over later.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "src/engine/state.h"
+
+namespace nibble {
+namespace {
+
+// Of the tokens a text has of late; where more of them are not among the first of the vocabulary, guesses are
+// looked for among all.
+constexpr size_t of_late = 128;
+constexpr size_t few_rare = of_late / 16;
+
+bool is_rare_text(std::span<const Token> tokens, int32_t n_first) {
+    const auto late = tokens.last(std::min(of_late, tokens.size()));
+    return std::ranges::count_if(late, [&](Token t) { return t >= n_first; }) > std::ptrdiff_t{few_rare};
+}
+
+// Of a token, among those that matter.
+double probability(std::span<const float> logits, Token token) {
+    constexpr float negligible = 16;
+    const float best = *std::ranges::max_element(logits);
+    double sum = 0;
+    for (const float l : logits)
+        if (l > best - negligible) sum += std::exp(static_cast<double>(l - best));
+    return std::exp(static_cast<double>(logits[static_cast<size_t>(token)] - best)) / sum;
+}
+
+}  // namespace
+
+// A row of the predictor: position p with the token at p + 1.
+void Engine::State::add_row(Batch& batch, const Sequence& s, int32_t position, Token next) const {
+    const auto group = static_cast<size_t>(kv_group_of(*runner.spec().predictor));
+    batch.tokens.push_back(next);
+    batch.positions.push_back(position);
+    batch.slots[group].push_back(s.tables[group].slot(position));
+}
+
+// The rows of the last step that it has not read, as far as the token behind them is known: a wrong guess
+// ends them.
+void Engine::State::add_unread(Batch& batch, std::vector<float>& rows, Sequence& s,
+                               std::span<const float> hidden) const {
+    const auto width = static_cast<size_t>(runner.spec().n_embd);
+    Sequence::Reading& r = s.reading;
+    const int32_t begin = std::max(r.first, r.n_read),
+                  end = std::min(r.first + std::exchange(r.count, 0),
+                                 static_cast<int32_t>(s.tokens.size()) - 1);
+    for (int32_t p = begin; p < end; ++p) {
+        add_row(batch, s, p, s.tokens[static_cast<size_t>(p) + 1]);
+        const auto row = hidden.subspan(static_cast<size_t>(r.row + p - r.first) * width, width);
+        rows.insert(rows.end(), row.begin(), row.end());
+    }
+    r.n_read = std::max(r.n_read, end);
+}
+
+// Pages for what it reads of its own guess.
+bool Engine::State::prepare(Sequence& s, int32_t limit) {
+    const auto group = static_cast<size_t>(kv_group_of(*runner.spec().predictor));
+    BlockTable& table = s.tables[group];
+    const auto copy = table.reserve(static_cast<int32_t>(s.tokens.size()) + limit - table.length());
+    if (!copy) return false;
+    if (!*copy) return true;
+    const Batch::Copy now{static_cast<int32_t>(group), (*copy)->from, (*copy)->to};
+    return bool(runner.copy_pages({&now, 1}));
+}
+
+// Whether the guess goes on with the token that the request's own chain draws, with the numbers that it will
+// draw the real one with: where both models agree on what is likely, they agree on what is drawn.
+bool Engine::State::extend(Prediction& p, std::span<const float> logits) {
+    Sequence& s = *p.sequence;
+    guessed_logits.assign(static_cast<size_t>(runner.spec().n_vocab),
+                          -std::numeric_limits<float>::infinity());
+    std::ranges::copy(logits, guessed_logits.begin());
+    forbid_padding(guessed_logits);
+    const auto token = p.chain.pick(guessed_logits, p.rng);
+    if (!token) {  // what it attends to is not what it read: of a prefix that another request left behind
+        s.predictions.give_up();
+        return false;
+    }
+    const double worth = prediction_worth.at(s.tokens.size());
+    if (!s.predictions.add(*token, probability(guessed_logits, *token), worth)) return false;
+    p.draft->push_back(*token);
+    p.chain.accept(*token);
+    return static_cast<int32_t>(p.draft->size()) < p.limit;
+}
+
+// Its rows in the batch are those from `first` on.
+void Engine::State::close_rows(Batch& batch, const Sequence& s, int32_t first) const {
+    const auto group = static_cast<size_t>(kv_group_of(*runner.spec().predictor));
+    batch.sequences.push_back({first, static_cast<int32_t>(batch.tokens.size()) - first});
+    batch.pages[group].push_back(s.tables[group].pages());
+}
+
+// What is left of sequences that end, for those that go on from what they leave behind.
+void Engine::State::read_rest(const std::function<bool(const Sequence&)>& ends) {
+    Batch batch = empty_batch();
+    std::vector<float> rows;
+    for (const auto& s : sequences) {
+        if (!predicts || s->drafters.empty() || s->reading.count == 0 || !ends(*s)) continue;
+        const auto hidden = runner.hidden();
+        const auto first = static_cast<int32_t>(batch.tokens.size());
+        if (hidden) add_unread(batch, rows, *s, *hidden);
+        if (static_cast<int32_t>(batch.tokens.size()) > first) close_rows(batch, *s, first);
+    }
+    if (!batch.tokens.empty() && !runner.predictor()->read(runner.spec(), batch, rows)) predicts = false;
+}
+
+Result<void> Engine::State::predict(std::span<const int32_t> limits, Drafts& drafts) {
+    const ModelSpec& spec = runner.spec();
+    const auto width = static_cast<size_t>(spec.n_embd);
+    Batch batch = empty_batch();
+    std::vector<float> rows;
+    std::vector<Prediction> predictions;
+    bool all = false;
+    std::span<const float> hidden;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+        Sequence& s = *sequences[i];
+        if (s.drafters.empty() || s.reading.count == 0) continue;
+        if (hidden.empty()) hidden = NIBBLE_TRY(runner.hidden());
+        const auto first = static_cast<int32_t>(batch.tokens.size());
+        add_unread(batch, rows, s, hidden);
+        if (static_cast<int32_t>(batch.tokens.size()) == first) continue;
+        if (i < limits.size() && limits[i] > 0 && drafts[i].empty() && s.predictions.ready(s.tokens) &&
+            prepare(s, limits[i])) {
+            s.predictions.begin(s.tokens.size());
+            all |= is_rare_text(s.tokens, first_tokens(spec.n_vocab));
+            batch.out_rows.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
+            predictions.push_back({&s, &drafts[i], limits[i], s.chain.clone(), s.rng});
+        }
+        close_rows(batch, s, first);
+    }
+    while (!batch.tokens.empty()) {
+        const std::span<const float> states = NIBBLE_TRY(runner.predictor()->read(spec, batch, rows));
+        if (predictions.empty()) return {};
+        const std::span<const float> logits = NIBBLE_TRY(runner.predictor()->logits(states, all));
+        const size_t n_tokens = logits.size() / predictions.size();
+        std::vector<Prediction> going_on;
+        batch = empty_batch();
+        rows.clear();
+        for (size_t r = 0; r < predictions.size(); ++r) {
+            Prediction& p = predictions[r];
+            if (!extend(p, logits.subspan(r * n_tokens, n_tokens))) continue;
+            const auto row = static_cast<int32_t>(batch.tokens.size());
+            const Sequence& s = *p.sequence;
+            const auto behind = static_cast<int32_t>(s.tokens.size() + p.draft->size());
+            add_row(batch, s, behind - 2, p.draft->back());
+            close_rows(batch, s, row);
+            batch.out_rows.push_back(row);
+            const auto state = states.subspan(r * width, width);
+            rows.insert(rows.end(), state.begin(), state.end());
+            going_on.push_back(std::move(p));
+        }
+        predictions = std::move(going_on);
+    }
+    return {};
+}
+
+}  // namespace nibble
