@@ -97,6 +97,7 @@ void print_model(const OpenedModel& m) {
     if (carrying > 0)
         std::printf("state %s per text, whatever its length\n",
                     mib(static_cast<double>(state_bytes(s))).c_str());
+    if (s.predictor) std::printf("a layer behind these guesses tokens further ahead\n");
     for (const Type t : {Type::f16, Type::q8_0})
         if (const auto bytes = kv_bytes_per_token(s, t, t))
             std::printf("kv cache %zu bytes per token as %s (%s for %d tokens)\n", *bytes,

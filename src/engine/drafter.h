@@ -24,17 +24,26 @@ class Drafter {
     // At most `limit` tokens, likely to follow `tokens`. Those of the call before are the beginning of them:
     // what came behind shows how good that guess was.
     virtual Result<std::vector<Token>> propose(std::span<const Token> tokens, int32_t limit) = 0;
+    // How many texts a step takes further, this one among them; one unless told otherwise.
+    void set_company(int32_t n_texts) { n_texts_ = n_texts; }
+
+  protected:
+    int32_t n_texts_ = 1;
 };
 
 // How likely a guess must be to be worth its row. Weights are read once for all rows of a step, so that a row
 // beside others takes about a tenth of a step, and more where arithmetic is the limit; but every row attends
 // to the whole text by itself.
 struct Worth {
-    double least = 0.15;    // of a short text
+    double row = 0.15;      // share of a step that a row takes, in a short text
+    double step = 0;        // that making the guess takes
     double n_tokens = 1e9;  // of which keys and values are as many bytes as the weights
-    double at(size_t n) const {
-        const auto tokens = static_cast<double>(n);
-        return std::min(0.95, least + 0.7 * tokens / (tokens + n_tokens));
+    double most = 0.95;     // beyond that no guess need be sure
+    // A right guess saves one text's part of a step, which is the less the more texts share it.
+    double at(size_t n, int32_t n_texts = 1) const {
+        const double tokens = static_cast<double>(n), texts = n_texts;
+        const double share = (texts * row + step) / (1 - row + texts * row);
+        return std::min(most, share + 0.7 * tokens / (tokens + n_tokens));
     }
 };
 

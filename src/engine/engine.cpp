@@ -90,14 +90,17 @@ Result<void> Engine::State::load_draft_model(std::span<Backend* const> backends)
 // `step_bytes`: what is read to make the guess.
 Worth Engine::State::worth(double step_bytes) const {
     const MemoryForecast& m = runner.memory();
+    const double weights = bytes(m.matmul_bytes);
     Worth worth;
-    worth.least += 0.7 * bytes(m.expert_bytes) / bytes(m.matmul_bytes);  // another row may have other experts
-    worth.n_tokens = bytes(m.matmul_bytes) / bytes(m.kv_bytes_read_per_token);
+    worth.row += 0.7 * bytes(m.expert_bytes) / weights;  // another row may have other experts
     // A guess writes a state of its own, and one that is right in part makes the next step compute that part
     // again.
-    if (carries_states()) worth.least += 0.05 + bytes(m.state_bytes) / bytes(m.matmul_bytes);
-    worth.least += step_bytes / bytes(m.matmul_bytes);
-    worth.least = config.least_likely > 0 ? config.least_likely : std::min(worth.least, dearest);
+    if (carries_states()) worth.row += 0.05 + bytes(m.state_bytes) / weights;
+    worth.step = step_bytes / weights;
+    worth.n_tokens = weights / bytes(m.kv_bytes_read_per_token);
+    if (config.least_likely > 0) worth = {config.least_likely, 0, 1e9, config.least_likely};
+    worth.row = std::min(worth.row, dearest);
+    worth.step = std::min(worth.step, dearest - worth.row);
     return worth;
 }
 
@@ -105,7 +108,7 @@ std::vector<std::unique_ptr<Drafter>> Engine::State::make_drafters(const Sampler
     std::vector<std::unique_ptr<Drafter>> drafters;
     if (config.draft_tokens == 0) return drafters;
     Worth for_free = worth(0);
-    if (draft_model || predicts) for_free.least = std::max(sure, for_free.least);
+    if (draft_model || predicts) for_free.step = std::max(0.0, sure - for_free.row);
     drafters.push_back(std::make_unique<LookupDrafter>(for_free));
     if (!draft_model) return drafters;
     // At about one and a half tokens a step, a guess must save what its own step costs.

@@ -58,7 +58,7 @@ Result<std::vector<Token>> LookupDrafter::propose(std::span<const Token> tokens,
     // The first is guessed in any case: whether it would have been right is learned for nothing.
     guess_.add({guessed(0), match.length});
     double likely = odds_.of(match.length);
-    while (static_cast<int32_t>(draft.size()) < limit && likely >= worth_.at(tokens.size())) {
+    while (static_cast<int32_t>(draft.size()) < limit && likely >= worth_.at(tokens.size(), n_texts_)) {
         draft.push_back(guess_.parts().back().token);
         const size_t i = draft.size(), strength = match.length + i;
         likely *= odds_.of(strength);

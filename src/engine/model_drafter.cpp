@@ -81,7 +81,7 @@ Result<std::vector<Token>> ModelDrafter::continued(std::span<const Token> tokens
         const StepReport report = NIBBLE_TRY(model_->step());
         for (const Event& e : report.events) {
             if (e.token < 0) continue;
-            if (record_.add(e.token, std::exp(e.logprob), worth_.at(tokens.size())))
+            if (record_.add(e.token, std::exp(e.logprob), worth_.at(tokens.size(), n_texts_)))
                 draft.push_back(e.token);
             else
                 model_->cancel(id);

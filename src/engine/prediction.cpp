@@ -70,7 +70,7 @@ bool Engine::State::prepare(Sequence& s, int32_t limit) {
 
 // Whether the guess goes on with the token that the request's own chain draws, with the numbers that it will
 // draw the real one with: where both models agree on what is likely, they agree on what is drawn.
-bool Engine::State::extend(Prediction& p, std::span<const float> logits) {
+bool Engine::State::extend(Prediction& p, std::span<const float> logits, int32_t n_texts) {
     Sequence& s = *p.sequence;
     guessed_logits.assign(static_cast<size_t>(runner.spec().n_vocab),
                           -std::numeric_limits<float>::infinity());
@@ -81,7 +81,7 @@ bool Engine::State::extend(Prediction& p, std::span<const float> logits) {
         s.predictions.give_up();
         return false;
     }
-    const double worth = prediction_worth.at(s.tokens.size());
+    const double worth = prediction_worth.at(s.tokens.size(), n_texts);
     if (!s.predictions.add(*token, probability(guessed_logits, *token), worth)) return false;
     p.draft->push_back(*token);
     p.chain.accept(*token);
@@ -143,7 +143,8 @@ Result<void> Engine::State::predict(std::span<const int32_t> limits, Drafts& dra
         rows.clear();
         for (size_t r = 0; r < predictions.size(); ++r) {
             Prediction& p = predictions[r];
-            if (!extend(p, logits.subspan(r * n_tokens, n_tokens))) continue;
+            if (!extend(p, logits.subspan(r * n_tokens, n_tokens), static_cast<int32_t>(limits.size())))
+                continue;
             const auto row = static_cast<int32_t>(batch.tokens.size());
             const Sequence& s = *p.sequence;
             const auto behind = static_cast<int32_t>(s.tokens.size() + p.draft->size());

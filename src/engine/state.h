@@ -73,7 +73,7 @@ struct Engine::State {
     void close_rows(Batch& batch, const Sequence& s, int32_t first) const;
     void read_rest(const std::function<bool(const Sequence&)>& ends);
     bool prepare(Sequence& s, int32_t limit);
-    bool extend(Prediction& p, std::span<const float> logits);
+    bool extend(Prediction& p, std::span<const float> logits, int32_t n_texts);
     static int32_t rows_beyond(const Sequence& s, size_t group, int32_t count);
     Result<void> add_state(Batch& batch, Sequence& s, size_t group, int32_t sure, int32_t guessed);
     Result<void> add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count,

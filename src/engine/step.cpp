@@ -35,6 +35,7 @@ Engine::State::Drafts Engine::State::guess(size_t n) {
         if (s.request->max_tokens >= 0) most = std::min(most, s.request->max_tokens - s.n_generated - 1);
         most = std::min<int64_t>({most, config.draft_tokens, spare / static_cast<int32_t>(n - i)});
         room[i] = static_cast<int32_t>(std::max<int64_t>(most, 0));
+        for (auto& drafter : s.drafters) drafter->set_company(static_cast<int32_t>(n));
         drafts[i] = guess(s, room[i]);
         spare -= predicts ? room[i] : static_cast<int32_t>(drafts[i].size());
     }

@@ -16,6 +16,7 @@ constexpr ModelShape linear(ModelShape s, int32_t value_heads) {
     s.delta_dim = 128;
     s.rope_share = 0.25f;
     s.ffn_norm = "post_attention_norm";
+    s.predicts = true;
     return s;
 }
 

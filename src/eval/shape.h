@@ -30,6 +30,7 @@ struct ModelShape {
     float rope_share = 1;     // of a head that rotates
     int32_t n_ff_shared = 0;  // of the expert that every token passes, behind a gate; 0: none
     std::string_view ffn_norm = "ffn_norm", output_norm = "output_norm";
+    bool predicts = false;  // with a layer behind the others that guesses further ahead
 
     bool attends_in(int32_t layer) const {
         return attends.empty() || attends[static_cast<size_t>(layer) % attends.size()] == 'a';

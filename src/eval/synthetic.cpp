@@ -33,6 +33,7 @@ Hyper hyper_of(const ModelShape& s) {
     const auto u = [](int32_t v) { return static_cast<uint32_t>(v); };
     Hyper h;
     h.n_layers = u(s.n_layers);
+    h.n_next_layers = s.predicts ? 1 : 0;
     h.n_ctx = u(s.n_ctx);
     h.n_embd = u(s.n_embd);
     h.n_ff = u(s.n_ff);
@@ -104,34 +105,46 @@ void add_attention_tensors(const ModelShape& s, const AddTensor& add) {
     if (s.qk_norm) add("attn_q_norm.weight", s.head_dim, 0), add("attn_k_norm.weight", s.head_dim, 0);
 }
 
+void add_expert_tensors(const ModelShape& s, const std::string& block, std::vector<TensorInfo>& list) {
+    const auto add = [&](std::string_view name, int64_t cols, int64_t rows = 0) {
+        list.push_back(tensor(cat(block, name), cols, rows));
+    };
+    add("ffn_gate_inp.weight", s.n_embd, s.n_experts);
+    for (const std::string_view name : {"ffn_gate_exps.weight", "ffn_up_exps.weight"})
+        list.push_back(experts(cat(block, name), s.n_embd, s.n_ff_expert, s.n_experts));
+    list.push_back(experts(cat(block, "ffn_down_exps.weight"), s.n_ff_expert, s.n_embd, s.n_experts));
+    if (s.n_ff_shared == 0) return;
+    add("ffn_gate_shexp.weight", s.n_embd, s.n_ff_shared);
+    add("ffn_up_shexp.weight", s.n_embd, s.n_ff_shared);
+    add("ffn_down_shexp.weight", s.n_ff_shared, s.n_embd);
+    add("ffn_gate_inp_shexp.weight", s.n_embd);
+}
+
 std::vector<TensorInfo> tensors_of(const ModelShape& s) {
     std::vector<TensorInfo> list{tensor("token_embd.weight", s.n_embd, s.n_vocab),
                                  tensor(cat(s.output_norm, ".weight"), s.n_embd)};
     if (!s.tied) list.push_back(tensor("output.weight", s.n_embd, s.n_vocab));
-    for (int32_t i = 0; i < s.n_layers; ++i) {
+    for (int32_t i = 0; i < s.n_layers + (s.predicts ? 1 : 0); ++i) {
+        const std::string block = cat("blk.", i, ".");
         const auto add = [&](std::string_view name, int64_t cols, int64_t rows = 0) {
-            list.push_back(tensor(cat("blk.", i, ".", name), cols, rows));
+            list.push_back(tensor(cat(block, name), cols, rows));
         };
+        const bool ahead = i == s.n_layers;
+        if (ahead) {
+            add("nextn.eh_proj.weight", 2 * int64_t{s.n_embd}, s.n_embd);
+            for (const std::string_view name : {"enorm", "hnorm", "shared_head_norm"})
+                add(cat("nextn.", name, ".weight"), s.n_embd);
+        }
         add("attn_norm.weight", s.n_embd);
         add(cat(s.ffn_norm, ".weight"), s.n_embd);
-        s.attends_in(i) ? add_attention_tensors(s, add) : add_state_tensors(s, add);
+        ahead || s.attends_in(i) ? add_attention_tensors(s, add) : add_state_tensors(s, add);
         if (s.n_experts > 0) {
-            const std::string block = cat("blk.", i, ".");
-            add("ffn_gate_inp.weight", s.n_embd, s.n_experts);
-            for (const std::string_view name : {"ffn_gate_exps.weight", "ffn_up_exps.weight"})
-                list.push_back(experts(cat(block, name), s.n_embd, s.n_ff_expert, s.n_experts));
-            list.push_back(experts(cat(block, "ffn_down_exps.weight"), s.n_ff_expert, s.n_embd, s.n_experts));
-            if (s.n_ff_shared > 0) {
-                add("ffn_gate_shexp.weight", s.n_embd, s.n_ff_shared);
-                add("ffn_up_shexp.weight", s.n_embd, s.n_ff_shared);
-                add("ffn_down_shexp.weight", s.n_ff_shared, s.n_embd);
-                add("ffn_gate_inp_shexp.weight", s.n_embd);
-            }
-        } else {
-            add("ffn_gate.weight", s.n_embd, s.n_ff);
-            add("ffn_up.weight", s.n_embd, s.n_ff);
-            add("ffn_down.weight", s.n_ff, s.n_embd);
+            add_expert_tensors(s, block, list);
+            continue;
         }
+        add("ffn_gate.weight", s.n_embd, s.n_ff);
+        add("ffn_up.weight", s.n_embd, s.n_ff);
+        add("ffn_down.weight", s.n_ff, s.n_embd);
     }
     return list;
 }

@@ -12,6 +12,7 @@
 #include "src/eval/synthetic.h"
 #include "src/model/vocab_file.h"
 #include "tests/cuda/mirror.h"
+#include "tests/large_vocabulary.h"
 
 using namespace nibble;
 
@@ -269,4 +270,28 @@ void check_guesses(const std::string& model, int64_t n) {
 TEST_CASE("guessed tokens leave the texts of a device as they are") {
     check_guesses("tests/golden/models/gemma3", 30);
     check_guesses("tests/golden/models/lfm2", 24);  // goes back to states
+}
+
+TEST_CASE("guesses by a model's own predictor leave the texts of a device as they are") {
+    const std::string model = "tests/golden/models/qwen3_5_tales";
+    EngineConfig guessing;
+    guessing.draft_tokens = 3;
+    guessing.least_likely = 0.02;
+    Card plain(model), card(model, guessing);
+    if (!card) return;
+    CHECK(card.engine().runner().predictor() != nullptr);
+    const std::vector<Asked> asked{
+        {request({86, 74, 71, 97, 77, 75, 80, 73, 97}, 16, 1, {{"temperature", "0"}})},
+        {request({67, 80, 70, 97}, 12, 1, {{"temperature", "0.6"}})},
+        {request({74, 71, 97, 85, 67, 75, 70}, 16, 2), 2}};
+    CHECK(card.tell(asked, false) == plain.tell(asked, false));
+    CHECK(card.guessed > 8);
+    auto cpu = CpuBackend::create({1, "", true});
+    const auto gpu = test_card();
+    REQUIRE(cpu);
+    Backend* const both[] = {cpu->get(), gpu.get()};
+    for (const std::string_view recipe : {"int4", "q8_0", "bf16"}) {
+        INFO(recipe);
+        check_first_tokens(both, recipe);
+    }
 }

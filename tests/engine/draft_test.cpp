@@ -133,11 +133,28 @@ TEST_CASE("lookup: who is wrong guesses less, and is believed again once it woul
 TEST_CASE("lookup: the longer the text that every row attends to, the surer a guess must be") {
     Tokens text;
     for (Token i = 0; i < 1000; ++i) text.push_back(i < 990 ? 100 + i : 1080 + i - 990);  // a match of ten
-    LookupDrafter near, far(Worth{0.15, 500});
+    LookupDrafter near, far(Worth{0.15, 0, 500});
     const size_t n = guess(near, text, 8).size(), fewer = guess(far, text, 8).size();
     CHECK(n > 2);
     CHECK(fewer > 0);
     CHECK(fewer < n);
+}
+
+TEST_CASE("the more texts share a step, the surer a guess must be") {
+    const Worth worth{0.1, 0.05};
+    CHECK(worth.at(0) == doctest::Approx(0.15));
+    CHECK(worth.at(0, 1) == worth.at(0));
+    CHECK(worth.at(0, 8) == doctest::Approx(0.85 / 1.7));
+    for (int32_t n = 1; n < 64; ++n) {
+        CHECK(worth.at(0, n) < worth.at(0, n + 1));
+        CHECK(worth.at(1000, n) <= 0.95);
+    }
+    // Guessed alone and not in company: a match of two tokens.
+    LookupDrafter drafter;
+    const Tokens text{1, 2, 3, 4, 1, 2};
+    CHECK(!guess(drafter, text).empty());
+    drafter.set_company(32);
+    CHECK(guess(drafter, text).empty());
 }
 
 TEST_CASE("lookup: a text of one token is searched as fast as another") {

@@ -14,6 +14,7 @@
 #include "src/model/vocab_file.h"
 #include "src/quant/convert.h"
 #include "tests/golden/single_sequence.h"
+#include "tests/large_vocabulary.h"
 
 using namespace nibble;
 namespace fs = std::filesystem;
@@ -286,6 +287,21 @@ TEST_CASE("layers that guess further ahead agree with transformers, as a folder 
             CHECK(std::ranges::equal(*logits, with.logits.back()));
         }
     CHECK(n == 4);
+}
+
+TEST_CASE("guesses among the first tokens of a large vocabulary have the logits that they have among all") {
+    for (const cpu::KernelTable* table : cpu::compiled_tables()) {
+        if (!table->available(cpu::features())) continue;
+        for (const bool packs : {true, false}) {
+            const auto backend = CpuBackend::create({2, std::string(table->name), packs});
+            REQUIRE(backend);
+            Backend* const list[] = {backend->get()};
+            for (const std::string_view recipe : {"int4", "q8_0", "nf4", "bf16"}) {
+                INFO(table->name << " packs " << packs << " " << recipe);
+                check_first_tokens(list, recipe);
+            }
+        }
+    }
 }
 
 TEST_CASE("gates and ups of experts in one tensor of a GGUF file are those of two") {
