@@ -16,7 +16,7 @@ struct BenchCommand {
     ModelOption model;
     ShapeOptions shape;
     RunOptions options;
-    std::vector<int32_t> prompts{512}, generates{128}, depths{0}, batches{1};
+    std::vector<int32_t> prompts{512}, generates{128}, depths{0}, batches{1}, guesses{0};
     int32_t repetitions = 3;
     bool json = false;
 
@@ -32,7 +32,8 @@ std::vector<BenchCase> BenchCommand::cases() const {
             for (const int32_t n : prompts)
                 if (n > 0) list.push_back({n, 0, depth, batch});
             for (const int32_t n : generates)
-                if (n > 0) list.push_back({0, n, depth, batch});
+                for (const int32_t g : guesses)
+                    if (n > 0) list.push_back({0, n, depth, batch, g});
         }
     return list;
 }
@@ -58,7 +59,11 @@ nlohmann::json to_json(const BenchResult& r, const Cost& cost) {
                         {"deviation", r.deviation()},
                         {"seconds", r.seconds},
                         {"multiply_adds_per_second", cost.multiply_adds * r.rate()}};
-    if (prompt) return j;
+    if (c.guesses > 0) {
+        j["guesses"] = c.guesses;
+        j["seconds_per_step"] = (1 + c.guesses) * c.batch / r.rate();
+    }
+    if (prompt || c.guesses > 0) return j;
     // A step reads all weights once, and each sequence's context as it grows.
     const double bytes =
         cost.weight_bytes / c.batch + cost.kv_bytes * (c.depth + 0.5 * c.generate) + 2 * cost.state_bytes;
@@ -76,6 +81,7 @@ void print_row(const nlohmann::json& j) {
     std::string what = cat(j["test"].get<std::string>(), " ", j["tokens"].get<int>());
     if (j["depth"] > 0) what += cat(" at ", j["depth"].get<int>());
     if (j["sequences"] > 1) what += cat(" x ", j["sequences"].get<int>());
+    if (j.contains("guesses")) what += cat(", guessing ", j["guesses"].get<int>());
     std::printf("%-28s %9.2f +- %-7.2f", what.c_str(), j["tokens_per_second"].get<double>(),
                 j["deviation"].get<double>());
     if (j.contains("bytes_per_token"))
@@ -94,10 +100,12 @@ Result<int> BenchCommand::operator()() const {
     RunnerConfig config = NIBBLE_TRY(options.config()).runner;
     config.ctx = 1;
     for (const BenchCase& c : list) {
-        config.ctx = std::max(config.ctx, c.depth + std::max(c.prompt, c.generate));
+        config.ctx = std::max(config.ctx, c.depth + std::max(c.prompt, c.generate + c.guesses));
         config.max_sequences = std::max(config.max_sequences, c.batch);
+        config.max_outputs = std::max(config.max_outputs, c.batch * (1 + c.guesses));
+        if (c.guesses > 0) config.guess_outputs = config.max_outputs;
     }
-    config.max_outputs = config.max_sequences;
+    config.predict = config.guess_outputs > 0;
     const auto backends = NIBBLE_TRY(options.backends());
     const auto pointers_to = pointers(backends);
     TensorFile file = NIBBLE_TRY(open());
@@ -157,6 +165,7 @@ std::function<Result<int>()> setup(Flags& flags) {
     numbers("-n,--n-predict", c->generates, "tokens to generate; 0: none", 0);
     numbers("-d,--depth", c->depths, "tokens already in the context", 0);
     numbers("--sequences", c->batches, "sequences side by side", 1);
+    numbers("--guess", c->guesses, "tokens guessed in a step: the speed if all are right", 0);
     flags.value("-r,--repetitions", c->repetitions, "timed repetitions").range(1, 1000).show_default();
     flags.on("--json", c->json, "one JSON object");
     c->options.add(flags);

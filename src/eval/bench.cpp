@@ -18,7 +18,7 @@ class Session {
   public:
     Session(ModelRunner& runner, const BenchCase& what) : runner_(runner), what_(what) {
         const int32_t page = runner.config().page_size;
-        const int32_t longest = what.depth + std::max(what.prompt, what.generate);
+        const int32_t longest = what.depth + std::max(what.prompt, what.generate + what.guesses);
         pages_each_ = ceil_div(longest, page);
         for (int32_t s = 0; s < what.batch; ++s) {
             tables_.emplace_back(static_cast<size_t>(pages_each_));
@@ -28,7 +28,9 @@ class Session {
     }
 
     Result<void> repeat() {
-        return what_.prompt > 0 ? process() : runner_.draws() ? generate_ahead() : generate();
+        if (what_.prompt > 0) return process();
+        if (what_.guesses > 0) return generate_guessing();
+        return runner_.draws() ? generate_ahead() : generate();
     }
 
   private:
@@ -65,8 +67,38 @@ class Session {
         return {};
     }
 
-    Result<void> step(int32_t first, int32_t n) {
-        NIBBLE_TRY(runner_.step(rows(first, n)));
+    // A token that is sure and the guesses behind it, then what it takes to guess again.
+    Result<void> generate_guessing() {
+        const int32_t n = 1 + what_.guesses;
+        for (int32_t i = 0; i < what_.generate; i += n) {
+            Batch b = rows(what_.depth + i, n);
+            b.out_rows.resize(b.tokens.size());
+            std::iota(b.out_rows.begin(), b.out_rows.end(), 0);
+            b.forks.resize(b.pages.size());
+            for (size_t g = 0; g < b.pages.size(); ++g)
+                for (int32_t s = 0; s < what_.batch; ++s) b.forks[g].push_back({1, what_.batch + s});
+            NIBBLE_TRY(step(b));
+            if (runner_.predictor()) NIBBLE_TRY(predict(what_.depth + i, n));
+        }
+        return {};
+    }
+
+    // The rows of the last step, and then each guess but the last by itself.
+    Result<void> predict(int32_t first, int32_t n) {
+        const std::span<float> known = NIBBLE_TRY(runner_.hidden());
+        std::vector<float> hidden(known.begin(), known.end());
+        for (int32_t i = 0; i < what_.guesses; ++i, first += n, n = 1) {
+            const std::span<float> states =
+                NIBBLE_TRY(runner_.predictor()->read(runner_.spec(), rows(first, n), hidden));
+            hidden.assign(states.begin(), states.end());
+            NIBBLE_TRY(runner_.predictor()->logits(hidden, false));
+        }
+        return {};
+    }
+
+    Result<void> step(int32_t first, int32_t n) { return step(rows(first, n)); }
+    Result<void> step(const Batch& b) {
+        NIBBLE_TRY(runner_.step(b));
         // What a sampler needs: of a device's logits, the list of the largest will do, and has been waited
         // for.
         if (!runner_.lists_first_tokens()) NIBBLE_TRY(runner_.logits());
@@ -127,7 +159,9 @@ double BenchResult::deviation() const {
 
 Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int repetitions,
                               const std::function<double()>& bandwidth) {
-    BenchResult result{what, {}, {}, static_cast<double>(std::max(what.prompt, what.generate)) * what.batch};
+    const int32_t each = 1 + what.guesses;
+    const int32_t tokens = what.prompt > 0 ? what.prompt : round_up(what.generate, each);
+    BenchResult result{what, {}, {}, static_cast<double>(tokens) * what.batch};
     Session session(runner, what);
     NIBBLE_TRY(session.repeat());
     double before = bandwidth ? bandwidth() : 0;

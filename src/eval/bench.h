@@ -15,6 +15,9 @@ struct BenchCase {
     int32_t generate = 0;  // tokens to generate one after the other
     int32_t depth = 0;     // tokens already in the context
     int32_t batch = 1;     // sequences that generate side by side
+    // Tokens that each sequence guesses in a step, all of them right: by the model's predictor, if it is
+    // loaded with one, else for nothing, as from an earlier place in the text.
+    int32_t guesses = 0;
 };
 
 struct BenchResult {
@@ -28,8 +31,9 @@ struct BenchResult {
 };
 
 // One untimed repetition first. The runner's context must hold depth + prompt or generate tokens of every
-// sequence. `bandwidth`, if given, is called before every repetition and after the last: what others take of
-// the memory changes from second to second, so a repetition is compared with the mean of its two neighbours.
+// sequence, and its outputs those of the guesses. `bandwidth`, if given, is called before every repetition
+// and after the last: what others take of the memory changes from second to second, so a repetition is
+// compared with the mean of its two neighbours.
 Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int repetitions,
                               const std::function<double()>& bandwidth = {});
 
