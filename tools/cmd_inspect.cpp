@@ -98,6 +98,11 @@ void print_model(const OpenedModel& m) {
         std::printf("state %s per text, whatever its length\n",
                     mib(static_cast<double>(state_bytes(s))).c_str());
     if (s.predictor) std::printf("a layer behind these guesses tokens further ahead\n");
+    if (s.n_backbone > 0) {
+        std::printf("guesses for a model of width %d (--draft-model), to whose keys and values it attends\n",
+                    s.n_backbone);
+        return;
+    }
     for (const Type t : {Type::f16, Type::q8_0})
         if (const auto bytes = kv_bytes_per_token(s, t, t))
             std::printf("kv cache %zu bytes per token as %s (%s for %d tokens)\n", *bytes,

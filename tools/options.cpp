@@ -120,7 +120,9 @@ void RunOptions::add_all(Flags& flags) {
                "only]")
         .range(0, most_draft_tokens)
         .group(rare_group);
-    flags.value("--draft-model", draft_model, "a smaller model with the same tokens that guesses, too")
+    flags
+        .value("--draft-model", draft_model,
+               "a smaller model with the same tokens, or an assistant of the model, that guesses, too")
         .type_name("MODEL")
         .group(rare_group);
     add_check_nan(flags);

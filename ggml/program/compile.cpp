@@ -213,14 +213,16 @@ Result<Program> compile(Builder&& builder, const Placement& placement, std::span
 
 std::vector<DeviceFootprint> footprint(std::span<const Program* const> programs) {
     std::vector<DeviceFootprint> f(programs[0]->arena_bytes.size());
-    std::set<std::tuple<int32_t, const void*, Layout>> counted;  // tied weights and shared caches count once
+    // Tied weights and shared caches count once; a cache without memory is known by its name.
+    std::set<std::tuple<int32_t, const void*, std::string_view, Layout>> counted;
     const auto count = [&](const Program& p, int32_t device, Ref r) {
         const Value& view = p.values[static_cast<size_t>(r.id)];
         const Value& v = view.base >= 0 ? p.values[static_cast<size_t>(view.base)] : view;
         const bool cache = v.kind == ValueKind::cache;
         if (!cache && v.kind != ValueKind::weight) return;
-        const void* identity = v.bound ? static_cast<const void*>(v.bound.data) : &v;
-        if (!counted.insert({device, identity, v.bound.layout}).second) return;
+        const std::string_view name = cache && !v.bound ? std::string_view(v.name) : std::string_view();
+        const void* const identity = cache || v.bound ? static_cast<const void*>(v.bound.data) : &v;
+        if (!counted.insert({device, identity, name, v.bound.layout}).second) return;
         DeviceFootprint& d = f[static_cast<size_t>(device)];
         const auto bytes = static_cast<size_t>(v.bound.rows * v.bound.stride);
         (cache ? d.cache : d.weights) += bytes;

@@ -22,7 +22,7 @@ void fill_states(std::span<int32_t> table, const Batch& batch, size_t g) {
 
 }  // namespace
 
-void fill_rows(Runner& runner, const ModelSpec& spec, const Batch& batch, int32_t only_group) {
+void fill_rows(Runner& runner, const ModelSpec& spec, const Batch& batch) {
     const auto fill = [&](std::string_view name, std::span<const int32_t> values) {
         std::ranges::copy(values, runner.input(name).begin());
     };
@@ -36,13 +36,13 @@ void fill_rows(Runner& runner, const ModelSpec& spec, const Batch& batch, int32_
     }
     for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
         const auto group = static_cast<int32_t>(g);
-        if (only_group >= 0 && group != only_group) continue;
         const auto table = runner.input(io::page_table(group));
+        if (table.empty()) continue;
         if (spec.kv_groups[g].states) {
             fill_states(table, batch, g);
             continue;
         }
-        fill(io::slots(group), batch.slots[g]);
+        if (!runner.input(io::slots(group)).empty()) fill(io::slots(group), batch.slots[g]);
         const size_t columns = table.size() / static_cast<size_t>(runner.program().limits.sequences);
         for (size_t s = 0; s < batch.sequences.size(); ++s) {
             const auto row = table.subspan(s * columns, columns);

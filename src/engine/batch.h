@@ -44,7 +44,7 @@ struct Batch {
 };
 
 // Writes what every program over rows takes: tokens, positions, the rows of each sequence and those that are
-// wanted, slots and page tables of the cache groups, or of one alone.
-void fill_rows(Runner& runner, const ModelSpec& spec, const Batch& batch, int32_t only_group = -1);
+// wanted, slots and page tables of the cache groups that it has to do with.
+void fill_rows(Runner& runner, const ModelSpec& spec, const Batch& batch);
 
 }  // namespace nibble

@@ -123,20 +123,33 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
 void settle_guesses(EngineConfig& config, size_t n_backends) {
-    if (config.draft_tokens < 0)
-        config.draft_tokens = n_backends == 1 || !config.draft_model.empty() ? default_draft_tokens : 0;
+    const bool drafts = !config.draft_model.empty() || !config.runner.assistant.empty();
+    if (config.draft_tokens < 0) config.draft_tokens = n_backends == 1 || drafts ? default_draft_tokens : 0;
     config.draft_tokens = config.check_nan ? 0 : std::min(config.draft_tokens, most_draft_tokens);
     if (config.draft_tokens == 0) return;
     RunnerConfig& r = config.runner;
-    r.predict = config.draft_model.empty();
+    r.predict = !drafts;
     const int64_t all = int64_t{r.max_sequences} * (1 + config.draft_tokens);
     const auto guessed = static_cast<int32_t>(std::min<int64_t>(all, 1 + most_draft_tokens));
     r.guess_outputs = std::max(r.max_sequences, guessed);
 }
 
+namespace {
+
+// Whether a draft model guesses from what the model itself has computed.
+Result<bool> is_assistant(const std::filesystem::path& path) {
+    return NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(path))))->spec.n_backbone > 0;
+}
+
+}  // namespace
+
 Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig config,
                             std::span<Backend* const> backends) {
+    if (!config.draft_model.empty() && config.draft_tokens != 0 &&
+        NIBBLE_TRY(is_assistant(config.draft_model)))
+        config.runner.assistant = std::exchange(config.draft_model, {});
     settle_guesses(config, backends.size());
+    if (config.draft_tokens == 0) config.runner.assistant.clear();
     TensorFile file = NIBBLE_TRY(TensorFile::open(path));
     Tokenizer tokenizer = NIBBLE_TRY(read_tokenizer(file));
     ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config.runner, backends));

@@ -52,41 +52,6 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
     return {};
 }
 
-// The last n layers and the output on device 1, the others on device 0; the embedding goes with the first.
-Placement last_layers(int32_t n_layers, int32_t n) {
-    n = std::clamp(n, 0, n_layers);
-    Placement p;
-    p.layers.assign(static_cast<size_t>(n_layers), 0);
-    std::fill(p.layers.end() - n, p.layers.end(), 1);
-    p.first = n == n_layers && n > 0 ? 1 : 0;
-    p.last = n > 0 ? 1 : 0;
-    return p;
-}
-
-// The fewest layers beside none that a second device can have: those that attend to another's keys and
-// values, with these.
-int32_t fewest_layers(const ModelSpec& spec) {
-    size_t first = spec.layers.size();
-    for (const LayerSpec& l : spec.layers)
-        if (const auto* a = std::get_if<AttentionSpec>(&l.mixer); a && a->kv_layer >= 0)
-            first = std::min(first, static_cast<size_t>(a->kv_layer));
-    return static_cast<int32_t>(spec.layers.size() - first);
-}
-
-// Layers that share keys and values must share a device.
-Result<void> check_shared(const ModelSpec& spec, const Placement& placement) {
-    for (size_t i = 0; i < spec.layers.size() && i < placement.layers.size(); ++i) {
-        const auto* a = std::get_if<AttentionSpec>(&spec.layers[i].mixer);
-        if (!a || a->kv_layer < 0) continue;
-        if (placement.layers[static_cast<size_t>(a->kv_layer)] != placement.layers[i])
-            return usage(
-                "--gpu-layers",
-                cat("layer ", i, " attends to the keys of layer ", a->kv_layer, ", on another device"),
-                cat("give 0 or at least ", fewest_layers(spec)));
-    }
-    return {};
-}
-
 }  // namespace
 
 MatmulCost matmul_cost(const Program& program) {
@@ -113,6 +78,10 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     r.model_ = NIBBLE_TRY(open_model(std::move(file)));
     if (!config.predict) drop_predictor(*r.model_);
     const ModelSpec& spec = r.model_->spec;
+    if (spec.n_backbone > 0)
+        return Error{ErrorCode::unsupported, r.model_->file.path().string(),
+                     "guesses for another model and says nothing by itself",
+                     "give the other with -m and this one with --draft-model"};
     const bool any_batch = config.batch_tokens == 0;
     NIBBLE_TRY(fill_defaults(config, spec));
     NIBBLE_TRY(use_context(r.model_->spec, config.ctx));
@@ -148,13 +117,20 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
         r.kv_.v.push_back(cache_shape(type(config.v_type), n * l.v_page_rows(config.page_size), l.v_dim));
     }
     r.limits_ = {config.batch_tokens, config.max_outputs, config.max_sequences};
+    r.kv_.output_hidden = !config.assistant.empty();
     r.config_ = std::move(config);
+    if (!r.config_.assistant.empty()) NIBBLE_TRY(r.open_assistant(r.config_.assistant));
     Program dry = NIBBLE_TRY(r.place_layers(backends));
     if (any_batch) dry = NIBBLE_TRY(r.widen_steps(std::move(dry), backends));
     if (const auto name = r.weights_->unused(consumed_elsewhere))
         return Error{ErrorCode::unsupported, r.model_->file.path().string(),
                      cat("tensor '", *name, "' is not used by architecture '", spec.arch, "' as implemented"),
                      "running without it would give wrong text"};
+    constexpr std::string_view not_needed[] = {"rope_freqs.weight", "mtp.centroids.weight",
+                                               "mtp.token_ordering.weight"};
+    if (const auto name = r.assistant_ ? r.assistant_weights_->unused(not_needed) : std::nullopt)
+        return Error{ErrorCode::unsupported, r.assistant_->file.path().string(),
+                     cat("tensor '", *name, "' is not used"), "guesses without it would be wrong"};
     const auto& layers = r.config_.placement.layers;
     const MatmulCost matmuls = matmul_cost(dry);
     r.forecast_ = {r.footprint(dry),
@@ -176,113 +152,42 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     for (size_t d = 0; d < backends.size(); ++d)
         if (backends[d]->device().host_memory) {
             r.forecast_.devices[d].packed += r.weights_->rearranged_bytes_to_be();
+            if (r.assistant_) r.forecast_.devices[d].packed += r.assistant_weights_->rearranged_bytes_to_be();
             break;
         }
     return r;
 }
 
-std::vector<DeviceFootprint> ModelRunner::footprint(const Program& main) const {
-    std::vector<const Program*> programs{&main};
-    if (predictor_)
-        for (const Program* p : predictor_->programs()) programs.push_back(p);
-    return nibble::footprint(programs);
-}
-
-// Whether a program of which the GPU has so many layers fits its free memory.
-bool ModelRunner::fits(const Program& dry, const DeviceInfo& gpu, int32_t layers) const {
-    const size_t reserve = (size_t{256} << 20) + gpu.total_bytes / 64;  // the driver's own
-    // Lost by handing out whole 2 MiB to a layer's ten or so allocations.
-    const size_t lost = static_cast<size_t>(layers) * (size_t{10} << 20);
-    return footprint(dry)[1].total() + reserve + lost <= gpu.free_bytes;
+Result<void> ModelRunner::open_assistant(const std::filesystem::path& path) {
+    assistant_ = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(path))));
+    if (const auto attached = attach(assistant_->spec, spec()); !attached)
+        return of_file(attached.error(), path.string());
+    return use_context(assistant_->spec, config_.ctx);
 }
 
 Result<void> ModelRunner::record_predictor(std::span<Backend* const> backends) {
-    if (!spec().predictor) return {};
+    if (spec().predictor)
+        predictor_ =
+            std::make_unique<Predictor>(NIBBLE_TRY(nibble::record_predictor(spec(), *weights_, kv_, limits_,
+                                                                            config_.placement, backends)),
+                                        kv_group_of(*spec().predictor));
+    if (!assistant_) return {};
+    const Placement placement = NIBBLE_TRY(assistant_placement(assistant_->spec, config_.placement));
+    // Recorded twice, like the model: as a dry run and over weights that are placed.
+    if (!runner_)
+        assistant_weights_ = std::make_unique<WeightStore>(assistant_->tensors, placement, backends);
+    const Tensor embedding = NIBBLE_TRY(weights_->get("token_embd.weight", WeightUse::lookup));
     predictor_ = std::make_unique<Predictor>(
-        NIBBLE_TRY(nibble::record_predictor(spec(), *weights_, kv_, limits_, config_.placement, backends)));
+        NIBBLE_TRY(record_assistant(assistant_->spec, *assistant_weights_, spec(), embedding, kv_, limits_,
+                                    placement, backends)),
+        -1);
     return {};
-}
-
-Result<Program> ModelRunner::record_dry(const Placement& placement, std::span<Backend* const> backends) {
-    NIBBLE_TRY(check_shared(spec(), placement));
-    config_.placement = placement;
-    const bool draws = placement.first == placement.last &&
-                       !backends[static_cast<size_t>(placement.last)]->device().host_memory;
-    kv_.drawn = {nullptr, draws ? limits_.outputs : 0, 1, sizeof(float)};
-    weights_ = std::make_unique<WeightStore>(model_->tensors, placement, backends);
-    Program main = NIBBLE_TRY(record_forward(spec(), *weights_, kv_, limits_, placement, backends));
-    NIBBLE_TRY(record_predictor(backends));
-    return main;
-}
-
-Result<Program> ModelRunner::place_layers(std::span<Backend* const> backends) {
-    if (!config_.placement.layers.empty()) return record_dry(config_.placement, backends);
-    const auto n_layers = static_cast<int32_t>(spec().layers.size());
-    if (backends.size() < 2 || config_.gpu_layers >= 0)
-        return record_dry(last_layers(n_layers, backends.size() < 2 ? 0 : config_.gpu_layers), backends);
-    // The most layers that fit, by halving: every trial is exact and allocates nothing.
-    const DeviceInfo gpu = backends[1]->device();
-    int32_t most = 0, too_many = n_layers + 1;
-    const int32_t fewest = fewest_layers(spec());
-    for (int32_t n = n_layers; most + 1 < too_many; n = (most + too_many) / 2) {
-        if (n < fewest) {
-            most = n;  // not to be had by themselves: none are
-            continue;
-        }
-        const Program dry = NIBBLE_TRY(record_dry(last_layers(n_layers, n), backends));
-        (fits(dry, gpu, n) ? most : too_many) = n;
-    }
-    return record_dry(last_layers(n_layers, most < fewest ? 0 : most), backends);
-}
-
-Result<Program> ModelRunner::widen_steps(Program dry, std::span<Backend* const> backends) {
-    const Placement placement = config_.placement;
-    const auto n_layers = static_cast<int32_t>(placement.layers.size());
-    if (backends.size() < 2 || std::ranges::count(placement.layers, 1) != n_layers) return dry;
-    const DeviceInfo gpu = backends[1]->device();
-    const int64_t rows = std::min<int64_t>(gpu.step_rows, int64_t{config_.ctx} * config_.max_sequences);
-    if (rows <= limits_.tokens) return dry;
-    const int64_t before = std::exchange(limits_.tokens, rows);
-    Program wide = NIBBLE_TRY(record_dry(placement, backends));
-    if (fits(wide, gpu, n_layers)) {
-        config_.batch_tokens = static_cast<int32_t>(rows);
-        return wide;
-    }
-    limits_.tokens = before;
-    return record_dry(placement, backends);
 }
 
 Result<MemoryForecast> ModelRunner::forecast(TensorFile file, RunnerConfig config,
                                              std::span<Backend* const> backends) {
     const ModelRunner r = NIBBLE_TRY(prepare(std::move(file), std::move(config), backends));
     return r.forecast_;
-}
-
-Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const {
-    for (size_t d = 0; d < backends.size(); ++d) {
-        const DeviceInfo device = backends[d]->device();
-        const DeviceFootprint& f = forecast_.devices[d];
-        // Mapped weights need not fit beside: the kernel can drop and reread their pages.
-        const size_t weights = device.host_memory ? f.packed : f.weights;
-        const size_t need = f.cache + f.arena + f.inputs + weights;
-        if (device.free_bytes == 0 || need <= device.free_bytes) continue;
-        if (device.host_memory && need - weights <= device.free_bytes)
-            return Error{ErrorCode::out_of_memory, device.name,
-                         cat("packed weights of ", weights >> 20, " MiB and a context of ", config_.ctx,
-                             " tokens need ", need >> 20, " MiB, ", device.free_bytes >> 20, " MiB are free"),
-                         "use --no-pack, a smaller --ctx or a smaller model"};
-        // Nearly everything grows with the context; a tenth is left for what the forecast does not see.
-        const auto states = static_cast<double>(forecast_.state_bytes) * forecast_.n_states;
-        const double share = 0.9 * (static_cast<double>(device.free_bytes) - states) /
-                             std::max(1.0, static_cast<double>(need) - states);
-        const auto fits =
-            static_cast<int64_t>(std::max(0.0, share) * config_.ctx) / config_.page_size * config_.page_size;
-        return Error{ErrorCode::out_of_memory, device.name,
-                     cat("a context of ", config_.ctx, " tokens needs ", need >> 20, " MiB, ",
-                         device.free_bytes >> 20, " MiB are free"),
-                     fits ? cat("--ctx ", fits, " would fit") : std::string("use a smaller model")};
-    }
-    return {};
 }
 
 Result<void> ModelRunner::allocate_cache(std::span<Backend* const> backends) {
@@ -342,6 +247,7 @@ Result<ModelRunner> ModelRunner::load(TensorFile file, RunnerConfig config,
     r.backends_.assign(backends.begin(), backends.end());
     const auto start = std::chrono::steady_clock::now();
     NIBBLE_TRY(r.weights_->place(r.model_->file.disposable()));
+    if (r.assistant_) NIBBLE_TRY(r.assistant_weights_->place(r.assistant_->file.disposable()));
     r.pack_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     NIBBLE_TRY(r.allocate_cache(backends));
     NIBBLE_TRY(r.allocate_drawn());

@@ -18,9 +18,10 @@ struct RunnerConfig {
     // Rows of one batch (a prefill chunk). 0: 512, or what keeps a GPU busy that has all layers and the
     // memory.
     int32_t batch_tokens = 0;
-    int32_t max_outputs = 0;    // rows whose logits are wanted at once; 0: max_sequences
-    int32_t guess_outputs = 0;  // the same with guesses; 0: nothing is guessed
-    bool predict = false;       // with the layer that guesses further ahead, if the model has one
+    int32_t max_outputs = 0;          // rows whose logits are wanted at once; 0: max_sequences
+    int32_t guess_outputs = 0;        // the same with guesses; 0: nothing is guessed
+    bool predict = false;             // with the layer that guesses further ahead, if the model has one
+    std::filesystem::path assistant;  // a model that guesses for this one; empty: none does
     int32_t page_size = 32;
     Type k_type = Type::f16;
     Type v_type = Type::f16;
@@ -85,8 +86,9 @@ class ModelRunner {
     size_t launches() const { return launches_; }
 
     // What guesses the token after the next; null: nothing does. It is given hidden states, of which the last
-    // step left one for each of its rows, [rows x n_embd]; valid until the next step.
-    Predictor* predictor() { return predictor_.get(); }
+    // step left one for each of its rows, [rows x n_embd], or of its output rows if the predictor does not
+    // read all; valid until the next step.
+    Predictor* predictor() const { return predictor_.get(); }
     Result<std::span<float>> hidden() { return runner_->output(io::hidden); }
     Result<void> copy_pages(std::span<const Batch::Copy> copies);  // at once, between steps
 
@@ -114,6 +116,7 @@ class ModelRunner {
     // The program over weights that are not placed yet: for a placement, and for the one that the
     // configuration asks for, which stays in config_.
     Result<Program> record_dry(const Placement& placement, std::span<Backend* const> backends);
+    Result<void> open_assistant(const std::filesystem::path& path);
     Result<void> record_predictor(std::span<Backend* const> backends);
     std::vector<DeviceFootprint> footprint(const Program& main) const;  // with the predictor's
     bool fits(const Program& dry, const DeviceInfo& gpu, int32_t layers) const;
@@ -138,6 +141,8 @@ class ModelRunner {
 
     std::unique_ptr<OpenedModel> model_;  // stable addresses: weights and programs point into these
     std::unique_ptr<WeightStore> weights_;
+    std::unique_ptr<OpenedModel> assistant_;  // with its weights: null where none was asked for
+    std::unique_ptr<WeightStore> assistant_weights_;
     RunnerConfig config_;
     MemoryForecast forecast_;
     double pack_seconds_ = 0;

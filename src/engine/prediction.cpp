@@ -34,10 +34,18 @@ double probability(std::span<const float> logits, Token token) {
 
 // A row of the predictor: position p with the token at p + 1.
 void Engine::State::add_row(Batch& batch, const Sequence& s, int32_t position, Token next) const {
-    const auto group = static_cast<size_t>(kv_group_of(*runner.spec().predictor));
     batch.tokens.push_back(next);
     batch.positions.push_back(position);
-    batch.slots[group].push_back(s.tables[group].slot(position));
+    if (const int32_t group = runner.predictor()->group(); group >= 0) {
+        const auto g = static_cast<size_t>(group);
+        batch.slots[g].push_back(s.tables[g].slot(position));
+    }
+}
+
+// Its rows in the batch are those from `first` on.
+void Engine::State::close_rows(Batch& batch, const Sequence& s, int32_t first) const {
+    batch.sequences.push_back({first, static_cast<int32_t>(batch.tokens.size()) - first});
+    for (size_t g = 0; g < groups.size(); ++g) batch.pages[g].push_back(s.tables[g].pages());
 }
 
 // The rows of the last step that it has not read, as far as the token behind them is known: a wrong guess
@@ -46,9 +54,10 @@ void Engine::State::add_unread(Batch& batch, std::vector<float>& rows, Sequence&
                                std::span<const float> hidden) const {
     const auto width = static_cast<size_t>(runner.spec().n_embd);
     Sequence::Reading& r = s.reading;
-    const int32_t begin = std::max(r.first, r.n_read),
-                  end = std::min(r.first + std::exchange(r.count, 0),
-                                 static_cast<int32_t>(s.tokens.size()) - 1);
+    int32_t begin = std::max(r.first, r.n_read);
+    const int32_t end =
+        std::min(r.first + std::exchange(r.count, 0), static_cast<int32_t>(s.tokens.size()) - 1);
+    if (!runner.predictor()->reads_all()) begin = std::max(begin, end - 1);
     for (int32_t p = begin; p < end; ++p) {
         add_row(batch, s, p, s.tokens[static_cast<size_t>(p) + 1]);
         const auto row = hidden.subspan(static_cast<size_t>(r.row + p - r.first) * width, width);
@@ -59,12 +68,13 @@ void Engine::State::add_unread(Batch& batch, std::vector<float>& rows, Sequence&
 
 // Pages for what it reads of its own guess.
 bool Engine::State::prepare(Sequence& s, int32_t limit) {
-    const auto group = static_cast<size_t>(kv_group_of(*runner.spec().predictor));
-    BlockTable& table = s.tables[group];
+    const int32_t group = runner.predictor()->group();
+    if (group < 0) return true;
+    BlockTable& table = s.tables[static_cast<size_t>(group)];
     const auto copy = table.reserve(static_cast<int32_t>(s.tokens.size()) + limit - table.length());
     if (!copy) return false;
     if (!*copy) return true;
-    const Batch::Copy now{static_cast<int32_t>(group), (*copy)->from, (*copy)->to};
+    const Batch::Copy now{group, (*copy)->from, (*copy)->to};
     return bool(runner.copy_pages({&now, 1}));
 }
 
@@ -88,19 +98,13 @@ bool Engine::State::extend(Prediction& p, std::span<const float> logits, int32_t
     return static_cast<int32_t>(p.draft->size()) < p.limit;
 }
 
-// Its rows in the batch are those from `first` on.
-void Engine::State::close_rows(Batch& batch, const Sequence& s, int32_t first) const {
-    const auto group = static_cast<size_t>(kv_group_of(*runner.spec().predictor));
-    batch.sequences.push_back({first, static_cast<int32_t>(batch.tokens.size()) - first});
-    batch.pages[group].push_back(s.tables[group].pages());
-}
-
 // What is left of sequences that end, for those that go on from what they leave behind.
 void Engine::State::read_rest(const std::function<bool(const Sequence&)>& ends) {
     Batch batch = empty_batch();
     std::vector<float> rows;
+    if (!predicts || !runner.predictor()->reads_all()) return;
     for (const auto& s : sequences) {
-        if (!predicts || s->drafters.empty() || s->reading.count == 0 || !ends(*s)) continue;
+        if (s->drafters.empty() || s->reading.count == 0 || !ends(*s)) continue;
         const auto hidden = runner.hidden();
         const auto first = static_cast<int32_t>(batch.tokens.size());
         if (hidden) add_unread(batch, rows, *s, *hidden);
@@ -111,6 +115,7 @@ void Engine::State::read_rest(const std::function<bool(const Sequence&)>& ends) 
 
 Result<void> Engine::State::predict(std::span<const int32_t> limits, Drafts& drafts) {
     const ModelSpec& spec = runner.spec();
+    Predictor& predictor = *runner.predictor();
     const auto width = static_cast<size_t>(spec.n_embd);
     Batch batch = empty_batch();
     std::vector<float> rows;
@@ -134,9 +139,9 @@ Result<void> Engine::State::predict(std::span<const int32_t> limits, Drafts& dra
         close_rows(batch, s, first);
     }
     while (!batch.tokens.empty()) {
-        const std::span<const float> states = NIBBLE_TRY(runner.predictor()->read(spec, batch, rows));
+        const std::span<const float> next = NIBBLE_TRY(predictor.read(spec, batch, rows));
         if (predictions.empty()) return {};
-        const std::span<const float> logits = NIBBLE_TRY(runner.predictor()->logits(states, all));
+        const std::span<const float> logits = NIBBLE_TRY(predictor.logits(predictor.states(), all));
         const size_t n_tokens = logits.size() / predictions.size();
         std::vector<Prediction> going_on;
         batch = empty_batch();
@@ -147,11 +152,11 @@ Result<void> Engine::State::predict(std::span<const int32_t> limits, Drafts& dra
                 continue;
             const auto row = static_cast<int32_t>(batch.tokens.size());
             const Sequence& s = *p.sequence;
-            const auto behind = static_cast<int32_t>(s.tokens.size() + p.draft->size());
-            add_row(batch, s, behind - 2, p.draft->back());
+            const size_t behind = s.tokens.size() + (predictor.reads_all() ? p.draft->size() : 0);
+            add_row(batch, s, static_cast<int32_t>(behind) - 2, p.draft->back());
             close_rows(batch, s, row);
             batch.out_rows.push_back(row);
-            const auto state = states.subspan(r * width, width);
+            const auto state = next.subspan(r * width, width);
             rows.insert(rows.end(), state.begin(), state.end());
             going_on.push_back(std::move(p));
         }

@@ -1,10 +1,12 @@
-// Predictor: the layer behind a model's others that guesses the token after the next (ModelSpec::predictor).
-// Programs of their own over the model's weights and cache; a ModelRunner has one where guesses are made.
+// Predictor: what guesses the token after the next from a model's last hidden state and the next token: the
+// layer behind the model's others (ModelSpec::predictor), or a small model that attends to the model's cache
+// (attach()). Programs of their own over the model's cache; a ModelRunner has one where guesses are made.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "src/engine/batch.h"
 
@@ -12,25 +14,33 @@ namespace nibble {
 
 class Predictor {
   public:
-    // Recorded over weights that may not be placed yet; create() gives the programs memory.
-    explicit Predictor(PredictorPrograms programs) : programs_(std::move(programs)) {}
+    // Recorded over weights that may not be placed yet; create() gives the programs memory. `group`: the
+    // cache group that it keeps keys and values of its own in; -1: it keeps none.
+    Predictor(PredictorPrograms programs, int32_t group) : programs_(std::move(programs)), group_(group) {}
     Result<void> create(std::span<Backend* const> backends);
 
+    int32_t group() const { return group_; }
+    bool reads_all() const { return group_ >= 0; }
     std::array<const Program*, 3> programs() const;
     size_t allocated_bytes(size_t device) const;
 
-    // Takes rows through the layer. A row at position p is given the hidden state there, which is the model's
-    // or one that the layer returned, and batch.tokens has the token at p + 1. Returns hidden states, [out
-    // rows x n_embd], of what position p + 1 would have; valid until the next call. Of a batch the cache
-    // group of the layer alone counts.
+    // Of a row at position p batch.tokens has the token at p + 1 and `hidden` the hidden state at p: the
+    // model's, or one that this returned. Returns hidden states of the output rows, [out rows x the model's
+    // n_embd]; valid until the next call, like states(). Who reads all wants every row of a text once, and of
+    // its own guesses each at the position behind; who does not wants the last row alone, and its own guesses
+    // at the same position.
     Result<std::span<float>> read(const ModelSpec& spec, const Batch& batch, std::span<const float> hidden);
+    // What logits() takes, of the last read: a row per output.
+    std::span<const float> states() const { return states_; }
 
-    // Logits of the tokens that follow such states, [rows x tokens]: of all tokens, or of first_tokens().
-    Result<std::span<float>> logits(std::span<const float> hidden, bool all);
+    // Logits of the tokens at p + 2, [rows x tokens]: of all tokens, or of first_tokens().
+    Result<std::span<float>> logits(std::span<const float> states, bool all);
 
   private:
     PredictorPrograms programs_;
+    int32_t group_ = -1;
     std::unique_ptr<Runner> layer_, head_, short_head_;
+    std::vector<float> states_;
 };
 
 }  // namespace nibble

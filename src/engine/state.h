@@ -80,6 +80,7 @@ struct Engine::State {
                           std::span<const Token> draft = {});
     Result<Launched> launch_next();
     Result<std::optional<Launched>> launch_ahead(const Launched& last);
+    void note_rows(const Part& part) const;
     Result<void> collect(const Launched& step, StepReport& report);
     Result<StepReport> step();
     void keep_to_windows(Sequence& s, int32_t end);

@@ -342,6 +342,16 @@ void Engine::State::keep_to_windows(Sequence& s, int32_t end) {
     }
 }
 
+// What there is for the predictor to read: all rows of a sequence, or its output rows.
+void Engine::State::note_rows(const Part& part) const {
+    const auto guessed = static_cast<int32_t>(part.draft.size());
+    const bool all = runner.predictor()->reads_all(), any = all || part.out >= 0;
+    Sequence::Reading& r = part.sequence->reading;
+    r.count = all ? part.rows : any ? 1 + guessed : 0;
+    r.row = all ? part.first : part.out;
+    r.first = part.end + guessed - r.count;
+}
+
 Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
     std::vector<Token> drawn;
     if (step.drawn) drawn = NIBBLE_TRY(runner.drawn(ahead ? 1 : 0));
@@ -356,8 +366,7 @@ Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
             NIBBLE_TRY(repeat(s));
             continue;
         }
-        s.reading.row = part.first, s.reading.count = part.rows;
-        s.reading.first = part.end + static_cast<int32_t>(part.draft.size()) - part.rows;
+        if (predicts) note_rows(part);
         keep_to_windows(s, s.checkpoint ? s.checkpoint->n_computed : part.end);
         if (!s.decoding() && carries_states()) keep_state(s, part.end);
         if (part.out < 0) continue;

@@ -283,8 +283,7 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
         source.info = source.parts[0];
     }
     NIBBLE_TRY(join_scales(map, scales));
-    for (const auto& [prefix, n] : left_out)
-        notes.push_back(cat("text only: ", n, " tensors '", prefix, "' are not used"));
+    for (const auto& [prefix, n] : left_out) notes.push_back(cat(n, " tensors '", prefix, "' are not used"));
     return map;
 }
 
@@ -316,6 +315,7 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
     if (h.n_expert_groups_used == 0 || h.n_expert_groups_used > h.n_expert_groups)
         return bad("number of expert groups used", h.n_expert_groups_used);
     if (h.latent_dim > max_width) return bad("latent dimension", h.latent_dim);
+    if (h.n_backbone > max_width) return bad("width of the model it guesses for", h.n_backbone);
     if (h.n_next_layers > max_layers) return bad("number of layers that look ahead", h.n_next_layers);
     if (h.rope_dim > h.head_dim) return bad("rope dimension", h.rope_dim);
     if (h.n_taps > static_cast<uint32_t>(max_conv_taps) || h.n_taps == 1)

@@ -80,34 +80,41 @@ AttentionBatch Forward::batch(int32_t group) const {
     return {seq_rows_, positions_, page_tables_[static_cast<size_t>(group)]};
 }
 
+Ref Forward::k_cache(int32_t layer) {
+    return b_.cache(kv_.k[static_cast<size_t>(layer)], cat("k_cache.", layer));
+}
+
+Ref Forward::v_cache(int32_t layer) {
+    return b_.cache(kv_.v[static_cast<size_t>(layer)], cat("v_cache.", layer));
+}
+
 Ref Forward::keep_output_rows(Ref x) { return cuts_ ? take_rows(b_, x, out_rows_) : x; }
 
-// Of all cache groups, or of one alone.
-void Forward::inputs(int32_t only_group) {
+void Forward::row_inputs() {
     tokens_ = b_.input(std::string(io::tokens), Type::i32, RowDim::tokens, 1);
     positions_ = b_.input(std::string(io::positions), Type::i32, RowDim::tokens, 1);
     seq_rows_ = b_.input(std::string(io::seq_rows), Type::i32, RowDim::sequences, 2);
     out_rows_ = b_.input(std::string(io::out_rows), Type::i32, RowDim::outputs, 1);
-    if (kv_.drawn.rows > 0 && only_group < 0) drawn_ = b_.cache(kv_.drawn, "drawn");
-    for (int32_t g = 0; g < static_cast<int32_t>(spec_.kv_groups.size()); ++g) {
-        const bool states = spec_.kv_groups[static_cast<size_t>(g)].states;
-        if (only_group >= 0 && g != only_group) {
-            slots_.emplace_back();
-            page_tables_.emplace_back();
-            continue;
-        }
-        slots_.push_back(states ? Ref{} : b_.input(io::slots(g), Type::i32, RowDim::tokens, 1));
-        page_tables_.push_back(b_.input(io::page_table(g), Type::i32, RowDim::sequences,
-                                        states ? state_page_columns : kv_.max_pages));
-    }
+    slots_.resize(spec_.kv_groups.size());
+    page_tables_.resize(spec_.kv_groups.size());
+}
+
+void Forward::cache_inputs(int32_t group, bool stores) {
+    const auto g = static_cast<size_t>(group);
+    if (page_tables_[g]) return;
+    const bool states = spec_.kv_groups[g].states;
+    if (stores && !states) slots_[g] = b_.input(io::slots(group), Type::i32, RowDim::tokens, 1);
+    page_tables_[g] = b_.input(io::page_table(group), Type::i32, RowDim::sequences,
+                               states ? state_page_columns : kv_.max_pages);
+}
+
+void Forward::rope_tables(Ref positions) {
     for (const RopeSpec& r : spec_.ropes) {
         const std::string name = cat("inv_freq.", ropes_.size());
         const Ref inv_freq = b_.weight(weights_.constant(name, r.inv_freq), name);
-        ropes_.push_back(rope_table(b_, positions_, inv_freq, {r.magnitude}));
+        ropes_.push_back(rope_table(b_, positions, inv_freq, {r.magnitude}));
     }
 }
-
-Ref Forward::embedded(Ref table) { return embed(b_, tokens_, table, {spec_.embed_scale}, drawn_); }
 
 Ref Forward::through_layer(const LayerSpec& layer, Ref x, Ref for_layers) {
     layer_spec_ = &layer;
@@ -140,8 +147,12 @@ Ref Forward::logits_of(Ref x, int64_t n_tokens) {
 Ref Forward::record() {
     const auto n_layers = static_cast<int32_t>(spec_.layers.size());
     b_.at(-1, "embed");
-    inputs();
-    Ref x = embedded(table("token_embd.weight", spec_.n_vocab, spec_.n_embd));
+    row_inputs();
+    if (kv_.drawn.rows > 0) drawn_ = b_.cache(kv_.drawn, "drawn");
+    for (int32_t g = 0; g < static_cast<int32_t>(spec_.kv_groups.size()); ++g) cache_inputs(g, true);
+    rope_tables(positions_);
+    Ref x = embed(b_, tokens_, table("token_embd.weight", spec_.n_vocab, spec_.n_embd), {spec_.embed_scale},
+                  drawn_);
     if (spec_.n_positions > 0)
         x = add(b_, x,
                 embed(b_, positions_, table("position_embd.weight", spec_.n_positions, spec_.n_embd), {}));
@@ -153,10 +164,8 @@ Ref Forward::record() {
     }
     b_.at(n_layers);
     x = norm(x, spec_.output_norm);
-    if (spec_.predictor) {
-        b_.mark_output(x, std::string(io::hidden));
-        x = take_rows(b_, x, out_rows_);
-    }
+    if (spec_.predictor || kv_.output_hidden) b_.mark_output(x, std::string(io::hidden));
+    if (spec_.predictor) x = take_rows(b_, x, out_rows_);
     const Ref logits = logits_of(x, spec_.n_vocab);
     b_.mark_output(logits, std::string(io::logits));
     return logits;
@@ -167,14 +176,17 @@ void Forward::record_predictor() {
     const auto n_layers = static_cast<int32_t>(spec_.layers.size());
     const int64_t width = spec_.n_embd;
     b_.at(-1, "embed");
-    inputs(kv_group_of(layer));
+    row_inputs();
+    cache_inputs(kv_group_of(layer), true);
+    rope_tables(positions_);
     const Ref hidden = b_.input(std::string(io::hidden), Type::f32, RowDim::tokens, width);
     b_.at(n_layers);
     layer_spec_ = &layer;
     const Ref own = weight("nextn.embed_tokens.weight", spec_.n_vocab, width, WeightUse::lookup, false);
     layer_spec_ = nullptr;
     b_.at(own ? n_layers : -1, "embed");
-    Ref x = embedded(own ? own : table("token_embd.weight", spec_.n_vocab, width));
+    Ref x =
+        embed(b_, tokens_, own ? own : table("token_embd.weight", spec_.n_vocab, width), {spec_.embed_scale});
     b_.at(n_layers);
     layer_spec_ = &layer;
     const Ref token = norm(x, "nextn.enorm");
@@ -189,15 +201,43 @@ void Forward::record_predictor() {
     b_.mark_output(x, std::string(io::hidden));
 }
 
+void Forward::record_assistant(const ModelSpec& main, const Tensor& embedding) {
+    const int64_t width = main.n_embd;
+    b_.at(-1, "embed");
+    row_inputs();
+    for (const LayerSpec& layer : spec_.layers) cache_inputs(kv_group_of(layer), false);
+    const Ref query_positions = b_.input(std::string(io::query_positions), Type::i32, RowDim::tokens, 1);
+    const Ref hidden = b_.input(std::string(io::hidden), Type::f32, RowDim::tokens, width);
+    const Ref token = embed(b_, tokens_, b_.weight(embedding, "token_embd.weight"), {main.embed_scale});
+    b_.at(0);
+    rope_tables(query_positions);
+    const Ref both = splice_heads(b_, token, {1, 0, static_cast<int32_t>(width)}, hidden);
+    label("nextn.pre_projection");
+    Ref x = matmul(b_, matrix("nextn.pre_projection.weight", spec_.n_embd, 2 * width), both);
+    for (const LayerSpec& layer : spec_.layers) {
+        b_.at(static_cast<int32_t>(&layer - spec_.layers.data()));
+        x = through_layer(layer, x);
+    }
+    b_.at(static_cast<int32_t>(spec_.layers.size()));
+    x = take_rows(b_, norm(x, spec_.output_norm), out_rows_);
+    b_.mark_output(x, std::string(io::state));
+    label("nextn.post_projection");
+    b_.mark_output(matmul(b_, matrix("nextn.post_projection.weight", width, spec_.n_embd), x),
+                   std::string(io::hidden));
+}
+
 void Forward::record_predictor_head(int32_t n_tokens) {
     const auto n_layers = static_cast<int32_t>(spec_.layers.size());
     b_.at(n_layers);
     const Ref hidden = b_.input(std::string(io::hidden), Type::f32, RowDim::outputs, spec_.n_embd);
-    layer_spec_ = &*spec_.predictor;
-    const Ref own = weight("nextn.shared_head_head.weight", spec_.n_vocab, spec_.n_embd, WeightUse::matmul,
-                           false, n_tokens == spec_.n_vocab ? 0 : n_tokens);
-    label("nextn.shared_head_head");
-    layer_spec_ = nullptr;
+    Ref own;
+    if (spec_.predictor) {
+        layer_spec_ = &*spec_.predictor;
+        own = weight("nextn.shared_head_head.weight", spec_.n_vocab, spec_.n_embd, WeightUse::matmul, false,
+                     n_tokens == spec_.n_vocab ? 0 : n_tokens);
+        label("nextn.shared_head_head");
+        layer_spec_ = nullptr;
+    }
     b_.mark_output(own ? matmul(b_, own, hidden) : logits_of(hidden, n_tokens), std::string(io::logits));
 }
 
@@ -229,22 +269,58 @@ int32_t first_tokens(int32_t n_vocab) {
     return std::max(few, n_vocab / 4 / group * group);
 }
 
-Result<PredictorPrograms> record_predictor(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
-                                           const BatchShape& limits, const Placement& placement,
-                                           std::span<Backend* const> backends) {
-    const auto recorded = [&](const auto& record) -> Result<Program> {
+namespace {
+
+// The programs around one that record(forward) records for the layers.
+template <class Record>
+Result<PredictorPrograms> record_programs(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
+                                          const BatchShape& limits, const Placement& placement,
+                                          std::span<Backend* const> backends, const Record& record) {
+    const auto recorded = [&](const auto& what) -> Result<Program> {
         Builder b({limits.tokens, limits.sequences, limits.sequences});
         Forward f(b, spec, weights, kv);
-        record(f);
+        what(f);
         if (!f.error().what.empty()) return f.error();
         return compile(std::move(b), placement, backends);
     };
     PredictorPrograms p;
-    p.layer = NIBBLE_TRY(recorded([](Forward& f) { f.record_predictor(); }));
+    p.layer = NIBBLE_TRY(recorded(record));
     p.head = NIBBLE_TRY(recorded([&](Forward& f) { f.record_predictor_head(spec.n_vocab); }));
     p.short_head =
         NIBBLE_TRY(recorded([&](Forward& f) { f.record_predictor_head(first_tokens(spec.n_vocab)); }));
     return p;
+}
+
+}  // namespace
+
+Result<PredictorPrograms> record_predictor(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
+                                           const BatchShape& limits, const Placement& placement,
+                                           std::span<Backend* const> backends) {
+    return record_programs(spec, weights, kv, limits, placement, backends,
+                           [](Forward& f) { f.record_predictor(); });
+}
+
+Result<Placement> assistant_placement(const ModelSpec& spec, const Placement& main) {
+    Placement p{{}, main.first, main.last};
+    for (const LayerSpec& l : spec.layers) {
+        const int32_t device = main.device(std::get<AttentionSpec>(l.mixer).kv_layer);
+        if (!p.layers.empty() && device != p.layers.back())
+            return Error{ErrorCode::invalid_argument, "--gpu-layers",
+                         "the draft model attends to the cache of layers on two devices",
+                         "give 0, or enough for all layers"};
+        p.layers.push_back(device);
+        p.last = device;
+    }
+    return p;
+}
+
+Result<PredictorPrograms> record_assistant(const ModelSpec& spec, WeightStore& weights, const ModelSpec& main,
+                                           const Tensor& embedding, const KvTensors& kv,
+                                           const BatchShape& limits, const Placement& placement,
+                                           std::span<Backend* const> backends) {
+    const BatchShape rows{limits.sequences, limits.sequences, limits.sequences};  // one of each sequence
+    return record_programs(spec, weights, kv, rows, placement, backends,
+                           [&](Forward& f) { f.record_assistant(main, embedding); });
 }
 
 }  // namespace nibble

@@ -16,8 +16,9 @@ namespace nibble {
 struct KvTensors {
     std::vector<Tensor> k, v;
     int32_t page_size = 32;
-    bool rotate_keys = false;  // Hadamard transform before keys are rounded to few bits
-    int64_t max_pages = 0;     // columns of the page table: pages of the longest sequence
+    bool rotate_keys = false;    // Hadamard transform before keys are rounded to few bits
+    int64_t max_pages = 0;       // columns of the page table: pages of the longest sequence
+    bool output_hidden = false;  // of output rows, the last hidden states are an output, too
     // f32 [outputs x 1]: the tokens that the device drew last, which the next step may take; no rows where it
     // draws none.
     Tensor drawn;
@@ -28,7 +29,8 @@ struct KvTensors {
 namespace io {
 inline constexpr std::string_view tokens = "tokens", positions = "positions", seq_rows = "seq_rows",
                                   out_rows = "out_rows", logits = "logits", shortlist = "shortlist",
-                                  weighed = "weighed", draws = "draws", hidden = "hidden";
+                                  weighed = "weighed", draws = "draws", hidden = "hidden", state = "state",
+                                  query_positions = "query_positions";
 std::string slots(int32_t group);
 std::string page_table(int32_t group);
 }  // namespace io
@@ -44,7 +46,11 @@ class Forward {
     // The predictor instead: from the hidden states of rows and the tokens behind them (the inputs `hidden`
     // and `tokens`) to those that stand for the next position, of the output rows.
     void record_predictor();
-    // Their logits, of the first n_tokens: from the input `hidden`, a row per output.
+    // The same of a model that guesses for `main`, given its embedding: to hidden states of the main model's
+    // width, and states of its own (the output `state`). Its rows attend to what the cache has up to their
+    // positions, and rotate by the input `query_positions`.
+    void record_assistant(const ModelSpec& main, const Tensor& embedding);
+    // Logits of the first n_tokens, from the input `hidden`: a row per output, of this model's width.
     void record_predictor_head(int32_t n_tokens);
     const Error& error() const { return error_; }
 
@@ -79,6 +85,9 @@ class Forward {
 
     Ref drawn() const { return drawn_; }
     Ref rope(int32_t index) const { return index < 0 ? Ref{} : ropes_[static_cast<size_t>(index)]; }
+    // What a layer has in the cache, by names that tell them apart.
+    Ref k_cache(int32_t layer);
+    Ref v_cache(int32_t layer);
     Ref slots(int32_t group) const { return slots_[static_cast<size_t>(group)]; }
     AttentionBatch batch(int32_t group) const;  // as ops over the cache want it
     // With "<name>.weight" and, if present, "<name>.bias"; plus `residual` where there is one.
@@ -98,8 +107,9 @@ class Forward {
     Ref weight(std::string_view name, int64_t rows, int64_t cols, WeightUse use, bool required,
                int64_t first_rows = 0);
     std::string full_name(std::string_view name) const;
-    void inputs(int32_t only_group = -1);
-    Ref embedded(Ref table);
+    void row_inputs();
+    void cache_inputs(int32_t group, bool stores);
+    void rope_tables(Ref positions);
     Ref through_layer(const LayerSpec& layer, Ref x, Ref for_layers = {});
     Ref logits_of(Ref x, int64_t n_tokens);
 
@@ -134,6 +144,15 @@ struct PredictorPrograms {
 Result<PredictorPrograms> record_predictor(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
                                            const BatchShape& limits, const Placement& placement,
                                            std::span<Backend* const> backends);
+// Of a model that guesses for `main`, over whose cache it runs; attach() comes first. An Error when it would
+// attend to the cache of several devices.
+Result<PredictorPrograms> record_assistant(const ModelSpec& spec, WeightStore& weights, const ModelSpec& main,
+                                           const Tensor& embedding, const KvTensors& kv,
+                                           const BatchShape& limits, const Placement& placement,
+                                           std::span<Backend* const> backends);
+// Where it runs: all of it beside that cache, but for the main model's embedding.
+Result<Placement> assistant_placement(const ModelSpec& spec, const Placement& main);
+
 // The cache group of a layer.
 int32_t kv_group_of(const LayerSpec& layer);
 

@@ -69,6 +69,7 @@ struct Hyper {
     uint32_t n_experts_shared = 0;     // as many times n_ff_expert is the shared expert's width
     uint32_t n_dense_layers = 0;       // the first ones
     uint32_t n_next_layers = 0;        // behind the others, for tokens further ahead
+    uint32_t n_backbone = 0;           // width of the model that this one guesses for; 0: it is one by itself
     uint32_t latent_dim = 0;           // of keys and values
     std::vector<uint32_t> kv_heads;    // per layer; empty: n_kv_heads in all
     std::vector<uint32_t> ff_lengths;  // per layer; empty: n_ff in all

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ggml/base/cat.h"
+
 namespace nibble {
 
 Result<void> use_context(ModelSpec& spec, int32_t ctx) {
@@ -32,6 +34,38 @@ KvLayer kv_layer(const Mamba2Spec& m) {
 }
 
 }  // namespace
+
+Result<void> attach(ModelSpec& assistant, const ModelSpec& main) {
+    const auto unfit = [&](std::string what) {
+        return Error{ErrorCode::invalid_argument, assistant.arch, std::move(what),
+                     "it was made for another model"};
+    };
+    if (assistant.n_backbone != main.n_embd)
+        return unfit(
+            cat("guesses for a model of width ", assistant.n_backbone, ", this one has ", main.n_embd));
+    if (assistant.n_vocab != main.n_vocab)
+        return unfit(cat("has ", assistant.n_vocab, " tokens, the model ", main.n_vocab));
+    for (size_t i = 0; i < assistant.layers.size(); ++i) {
+        auto* const a = std::get_if<AttentionSpec>(&assistant.layers[i].mixer);
+        if (!a) return unfit(cat("layer ", i, " does not attend"));
+        // Layers of a kind rotate alike: sliding ones have a base of their own.
+        for (size_t m = 0; m < main.layers.size(); ++m) {
+            const auto* const other = std::get_if<AttentionSpec>(&main.layers[m].mixer);
+            if (!other || other->kv_layer >= 0 || other->rope != a->rope) continue;
+            a->kv_layer = static_cast<int32_t>(m);
+        }
+        if (a->kv_layer < 0) return unfit(cat("layer ", i, " has no keys to attend to"));
+        const auto& other = std::get<AttentionSpec>(main.layers[static_cast<size_t>(a->kv_layer)].mixer);
+        if (other.n_kv_heads != a->n_kv_heads || other.head_dim != a->head_dim ||
+            other.v_head_dim != a->v_head_dim)
+            return unfit(
+                cat("layer ", i, " cannot attend to the keys of layer ", a->kv_layer, ": other heads"));
+        a->kv_group = other.kv_group;
+        a->window = other.window;
+    }
+    assistant.kv_groups = main.kv_groups;
+    return {};
+}
 
 std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
     std::vector<KvLayer> layers;

@@ -169,6 +169,9 @@ struct ModelSpec {
     std::vector<RopeSpec> ropes;
     std::vector<KvGroupSpec> kv_groups;
     std::vector<LayerSpec> layers;
+    // Of a model that guesses for another one, to whose keys and values its layers attend: the other's width.
+    // 0: it is a model by itself. See attach().
+    int32_t n_backbone = 0;
     // The layer behind the others that guesses the token after the next one from the model's last hidden
     // state and the next token (DeepSeek-V3, arXiv:2412.19437, section 2.2). It has a place in the cache of
     // its own.
@@ -178,6 +181,10 @@ struct ModelSpec {
 // Chooses what depends on the longest sequence a run can have: the frequencies of RopeSpec. An Error when the
 // model has no positions beyond some number and the context is longer.
 Result<void> use_context(ModelSpec& spec, int32_t ctx);
+
+// Lets each layer of a model with a backbone attend to the last layer of its kind in `main` that has keys and
+// values of its own. An Error when they do not fit together.
+Result<void> attach(ModelSpec& assistant, const ModelSpec& main);
 
 // What each layer has in the cache, in two tensors; the predictor's is the last.
 struct KvLayer {

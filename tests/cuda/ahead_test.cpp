@@ -262,7 +262,7 @@ void check_guesses(const std::string& model, int64_t n) {
     guessing.draft_model = cat(NIBBLE_SOURCE_DIR, "/", model);  // itself
     Card two(model, guessing);
     CHECK(two.tell(asked, false) == plain.tell(asked, false));
-    CHECK(two.guessed > 10);
+    CHECK(two.guessed > 5);  // fewer: texts that share a step want surer guesses
 }
 
 }  // namespace
@@ -272,22 +272,27 @@ TEST_CASE("guessed tokens leave the texts of a device as they are") {
     check_guesses("tests/golden/models/lfm2", 24);  // goes back to states
 }
 
-TEST_CASE("guesses by a model's own predictor leave the texts of a device as they are") {
-    const std::string model = "tests/golden/models/qwen3_5_tales";
-    EngineConfig guessing;
-    guessing.draft_tokens = 3;
-    guessing.least_likely = 0.02;
-    Card plain(model), card(model, guessing);
-    if (!card) return;
-    CHECK(card.engine().runner().predictor() != nullptr);
-    const std::vector<Asked> asked{
-        {request({86, 74, 71, 97, 77, 75, 80, 73, 97}, 16, 1, {{"temperature", "0"}})},
-        {request({67, 80, 70, 97}, 12, 1, {{"temperature", "0.6"}})},
-        {request({74, 71, 97, 85, 67, 75, 70}, 16, 2), 2}};
-    CHECK(card.tell(asked, false) == plain.tell(asked, false));
-    CHECK(card.guessed > 8);
+TEST_CASE("guesses by a model's own predictor or its assistant leave the texts of a device as they are") {
+    for (const std::string_view name : {"qwen3_5_tales", "gemma4_tales"}) {
+        INFO(name);
+        const std::string model = cat("tests/golden/models/", name);
+        EngineConfig guessing;
+        guessing.draft_tokens = 3;
+        guessing.least_likely = 0.02;
+        if (name == "gemma4_tales") guessing.draft_model = cat(NIBBLE_SOURCE_DIR, "/", model, "/assistant");
+        Card plain(model), card(model, guessing);
+        if (!card) return;
+        CHECK(card.engine().runner().predictor() != nullptr);
+        const std::vector<Asked> asked{
+            {request({86, 74, 71, 97, 77, 75, 80, 73, 97}, 16, 1, {{"temperature", "0"}})},
+            {request({67, 80, 70, 97}, 12, 1, {{"temperature", "0.6"}})},
+            {request({74, 71, 97, 85, 67, 75, 70}, 16, 2), 2}};
+        CHECK(card.tell(asked, false) == plain.tell(asked, false));
+        CHECK(card.guessed > 8);
+    }
     auto cpu = CpuBackend::create({1, "", true});
     const auto gpu = test_card();
+    if (!gpu) return;
     REQUIRE(cpu);
     Backend* const both[] = {cpu->get(), gpu.get()};
     for (const std::string_view recipe : {"int4", "q8_0", "bf16"}) {

@@ -316,6 +316,12 @@ TEST_CASE("the forecast is what is allocated") {
         CHECK(forecast->devices[0].total() == d.total());
         CHECK(d.cache == (static_cast<size_t>(ctx) + 31) / 32 * 32 * f.kv_bytes_per_token);
     }
+    // Keys and values that several layers share are there once.
+    EngineConfig config;
+    config.runner.ctx = 64;
+    LoadedEngine l(config, 1, std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden/models/gemma4");
+    const DeviceFootprint& d = l.engine->runner().memory().devices[0];
+    CHECK(l.engine->runner().allocated_bytes() == d.cache + d.arena + d.inputs);
 }
 
 TEST_CASE("layers on two devices give the same logits") {

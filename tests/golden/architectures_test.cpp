@@ -25,7 +25,8 @@ struct Case {
     int32_t ctx = 0;
     std::vector<int32_t> ids, rows, greedy;
     std::vector<std::vector<float>> logits;  // one per entry of `rows`
-    // Of the layer that guesses further ahead: for each of `rows`, and one token behind the last.
+    // Of the layer or the assistant that guesses further ahead: for each of `rows`, and one token behind the
+    // last.
     std::vector<std::vector<float>> predicted;
 };
 
@@ -92,13 +93,16 @@ Output run(const fs::path& path, const Case& c, std::shared_ptr<Backend> backend
 }
 
 // What the predictor makes of the text's hidden states and the tokens behind them, in the same pieces, and of
-// the state that it has itself behind the last.
-Logits predictions(const fs::path& path, const Case& c, std::shared_ptr<Backend> backend) {
+// the state that it has itself behind the last. An assistant takes the last state of each piece alone, and
+// its own at the same position.
+Logits predictions(const fs::path& path, const fs::path& assistant, const Case& c,
+                   std::shared_ptr<Backend> backend) {
     Logits out;
-    auto s = SingleSequence::load(path, Type::f32, std::move(backend), c.ctx, true);
+    auto s = SingleSequence::load(path, Type::f32, std::move(backend), c.ctx, true, assistant);
     REQUIRE_MESSAGE(s, (s ? "" : s.error().message()));
     Predictor* const predictor = s->runner().predictor();
     REQUIRE(predictor != nullptr);
+    CHECK(predictor->reads_all() == assistant.empty());
     std::vector<int32_t> next(c.ids.begin() + 1, c.ids.end());
     next.push_back(c.greedy[0]);
     std::vector<float> state;
@@ -106,10 +110,10 @@ Logits predictions(const fs::path& path, const Case& c, std::shared_ptr<Backend>
         const auto states = s->predict(tokens, first, hidden);
         REQUIRE_MESSAGE(states, (states ? "" : states.error().message()));
         state.assign(states->begin(), states->end());
-        const auto logits = predictor->logits(state, true);
+        const auto logits = predictor->logits(predictor->states(), true);
         REQUIRE(logits);
         out.emplace_back(logits->begin(), logits->end());
-        const auto first_logits = predictor->logits(state, false);
+        const auto first_logits = predictor->logits(predictor->states(), false);
         REQUIRE(first_logits);
         REQUIRE(first_logits->size() <= out.back().size());
         CHECK(std::ranges::equal(*first_logits, std::span(out.back()).first(first_logits->size())));
@@ -118,13 +122,17 @@ Logits predictions(const fs::path& path, const Case& c, std::shared_ptr<Backend>
     for (const int32_t row : c.rows) {
         const auto end = static_cast<size_t>(row) + 1;
         REQUIRE(s->feed(std::span(c.ids).subspan(fed, end - fed)));
-        const auto hidden = s->runner().hidden();
+        auto hidden = s->runner().hidden();
         REQUIRE(hidden);
+        if (!predictor->reads_all()) fed = end - 1;
+        const auto width = static_cast<size_t>(s->runner().spec().n_embd);
+        REQUIRE(hidden->size() == (end - fed) * width);
         predict(std::span(next).subspan(fed, end - fed), static_cast<int32_t>(fed), *hidden);
         fed = end;
     }
     const std::vector<float> last = state;
-    predict(std::vector{best(out.back())}, static_cast<int32_t>(fed), last);
+    predict(std::vector{best(out.back())}, static_cast<int32_t>(predictor->reads_all() ? fed : fed - 1),
+            last);
     return out;
 }
 
@@ -263,7 +271,7 @@ TEST_CASE("every architecture agrees with transformers, as a folder and as the G
     }
 }
 
-TEST_CASE("layers that guess further ahead agree with transformers, as a folder and as GGUF") {
+TEST_CASE("what guesses further ahead agrees with transformers, as a folder and as GGUF") {
     const Scratch scratch;
     size_t n = 0;
     for (const fs::path& folder : folders())
@@ -272,21 +280,23 @@ TEST_CASE("layers that guess further ahead agree with transformers, as a folder 
             ++n;
             const std::string name = folder.filename().string();
             CAPTURE(name);
-            const Logits reference = predictions(folder, c, std::make_shared<ReferenceBackend>());
+            const fs::path assistant = fs::exists(folder / "assistant") ? folder / "assistant" : fs::path();
+            const Logits reference = predictions(folder, assistant, c, std::make_shared<ReferenceBackend>());
             CHECK(relative_error(reference, c.predicted) < 1e-4);
-            CHECK(relative_error(predictions(folder, c, cpu_backend()), c.predicted) < 1e-4);
-            const fs::path gguf = converted(folder, "f32", scratch);
-            CHECK(predictions(gguf, c, std::make_shared<ReferenceBackend>()) == reference);
+            CHECK(relative_error(predictions(folder, assistant, c, cpu_backend()), c.predicted) < 1e-4);
             MESSAGE(name << ": relative error " << relative_error(reference, c.predicted));
             // The text does not know of it: the same bits with and without.
             const Output with = run(folder, c, cpu_backend());
-            auto s = SingleSequence::load(folder, Type::f32, cpu_backend(), c.ctx, true);
+            auto s = SingleSequence::load(folder, Type::f32, cpu_backend(), c.ctx, true, assistant);
             REQUIRE(s);
             const auto logits = s->feed(c.ids);
             REQUIRE(logits);
             CHECK(std::ranges::equal(*logits, with.logits.back()));
+            const fs::path gguf = converted(folder, "f32", scratch);
+            const fs::path other = assistant.empty() ? assistant : converted(assistant, "f32", scratch);
+            CHECK(predictions(gguf, other, c, std::make_shared<ReferenceBackend>()) == reference);
         }
-    CHECK(n == 4);
+    CHECK(n == 7);
 }
 
 TEST_CASE("guesses among the first tokens of a large vocabulary have the logits that they have among all") {

@@ -365,7 +365,7 @@ def qwen3_5():
 
 @architecture
 def qwen3_5_tales():
-    """The only one that has learned something, letter by letter."""
+    """This one has learned something, letter by letter."""
     config = transformers.Qwen3_5TextConfig(**linear(tie_word_embeddings=True, num_hidden_layers=3, vocab_size=100))
     return config, {"offset_norms": True, "predictor": qwen_predictor, "lessons": 1500}
 
@@ -451,7 +451,9 @@ def gemma4():
                                                   use_double_wide_mlp=True, hidden_size_per_layer_input=8,
                                                   vocab_size_per_layer_input=VOCAB, final_logit_softcapping=5.0,
                                                   tie_word_embeddings=True))
-    return config, {"weights": layer_scalars}
+    small = dict(num_hidden_layers=3, hidden_size=32, intermediate_size=40, head_dim=16, global_head_dim=24, sliding_window=18,
+                 layer_types=["sliding_attention", "sliding_attention", "full_attention"])
+    return config, {"weights": layer_scalars, "assistant": assistant(small, use_ordered_embeddings=True, num_centroids=4)}
 
 
 @architecture
@@ -462,7 +464,21 @@ def gemma4_dense():
                                                   attention_k_eq_v=True, sliding_window=18, hidden_size_per_layer_input=0,
                                                   layer_types=["sliding_attention", "sliding_attention", "full_attention"],
                                                   tie_word_embeddings=True))
-    return config, {"weights": layer_scalars, "wrap": sights}
+    small = dict(num_hidden_layers=2, hidden_size=40, intermediate_size=32, num_attention_heads=6, num_key_value_heads=2,
+                 head_dim=16, global_head_dim=32, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=18,
+                 layer_types=["sliding_attention", "full_attention"])
+    return config, {"weights": layer_scalars, "wrap": sights, "assistant": assistant(small)}
+
+
+@architecture
+def gemma4_tales():
+    """This one and its assistant have learned something, letter by letter."""
+    few = dict(vocab_size=100, num_attention_heads=4, num_key_value_heads=2, head_dim=16, global_head_dim=24, sliding_window=24,
+               layer_types=["sliding_attention", "full_attention"])
+    config = transformers.Gemma4TextConfig(**base(num_hidden_layers=2, hidden_size=64, intermediate_size=128, hidden_size_per_layer_input=0,
+                                                  tie_word_embeddings=True, **few))
+    small = assistant(dict(num_hidden_layers=2, hidden_size=48, intermediate_size=96, **few))
+    return config, {"assistant": small, "lessons": 1500}
 
 
 @architecture
@@ -521,7 +537,32 @@ def pictures(folder, stated):
     return {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": stated}
 
 
-# ---- layers that guess further ahead -----------------------------------------------------------------------
+# ---- what guesses further ahead ----------------------------------------------------------------------------
+
+def learn(model, guesser, lessons, seed):
+    """Both of them, from fairy tales: then one says what the other predicts."""
+    tales = (ROOT.parents[1] / "data/calibration.txt").read_text(encoding="utf-8")
+    ids = torch.tensor([97 if c.isspace() else ord(c) - 30 for c in tales if c.isspace() or 33 <= ord(c) < 127])
+    generator = torch.Generator().manual_seed(seed + 4)
+    weights = list(model.parameters()) + list(guesser.parameters())
+    optimizer = torch.optim.AdamW(weights, lr=4e-3, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, lessons)
+    loss = torch.nn.CrossEntropyLoss()
+    for lesson in range(lessons):
+        at = torch.randint(0, len(ids) - 98, (16, 1), generator=generator)
+        text = ids[at + torch.arange(98)]
+        said, guessed = guesser.lesson(text)
+        both = [loss(said.flatten(0, 1), text[:, 1:-1].flatten()), loss(guessed.flatten(0, 1), text[:, 2:].flatten())]
+        optimizer.zero_grad()
+        sum(both).backward()
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+        schedule.step()
+        if lesson % 100 == 99:
+            print(f"  lesson {lesson + 1}: {both[0].item():.3f} and {both[1].item():.3f} nats a letter", flush=True)
+    for p in weights:
+        p.data = p.data.to(torch.bfloat16).to(torch.float32)
+
 
 class Predictor:
     """The layer of transformers' MtpModel over a model's embedding, rotation and head: what follows position
@@ -546,31 +587,13 @@ class Predictor:
         mask = torch.full((length, length), float("-inf")).triu(1)[None, None]
         return self.layer(embedded, states, rotation, mask, positions, None)
 
-    def learn(self, lessons, seed):
-        """The model and this layer, on fairy tales: then one says what the other predicts."""
-        tales = (ROOT.parents[1] / "data/calibration.txt").read_text(encoding="utf-8")
-        ids = torch.tensor([97 if c.isspace() else ord(c) - 30 for c in tales if c.isspace() or 33 <= ord(c) < 127])
-        generator = torch.Generator().manual_seed(seed + 4)
-        weights = list(self.model.parameters()) + list(self.layer.parameters())
-        optimizer = torch.optim.AdamW(weights, lr=4e-3, weight_decay=0.01)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, lessons)
-        loss = torch.nn.CrossEntropyLoss()
-        for lesson in range(lessons):
-            at = torch.randint(0, len(ids) - 98, (16, 1), generator=generator)
-            text = ids[at + torch.arange(98)]
-            states = self.model.model(text[:, :-2], use_cache=False).last_hidden_state
-            said = self.model.lm_head(states)
-            guessed = self.model.lm_head(self.hidden(text[:, 1:-1], states))
-            both = [loss(said.flatten(0, 1), text[:, 1:-1].flatten()), loss(guessed.flatten(0, 1), text[:, 2:].flatten())]
-            optimizer.zero_grad()
-            sum(both).backward()
-            torch.nn.utils.clip_grad_norm_(weights, 1.0)
-            optimizer.step()
-            schedule.step()
-            if lesson % 100 == 99:
-                print(f"  lesson {lesson + 1}: {both[0].item():.3f} and {both[1].item():.3f} nats a letter", flush=True)
-        for p in weights:
-            p.data = p.data.to(torch.bfloat16).to(torch.float32)
+    def lesson(self, text):
+        """Logits of what follows each token, and of what follows the next."""
+        states = self.model.model(text[:, :-2], use_cache=False).last_hidden_state
+        return self.model.lm_head(states), self.model.lm_head(self.hidden(text[:, 1:-1], states))
+
+    def parameters(self):
+        return self.layer.parameters()
 
     @torch.no_grad()
     def expected(self, result):
@@ -585,6 +608,98 @@ class Predictor:
         further = self.hidden(torch.cat([tokens, token], 1), torch.cat([states, guessed[:, -1:]], 1))
         rows.append(self.model.lm_head(further)[0, -1])
         return [[float(f"{x:.8g}") for x in row.tolist()] for row in rows]
+
+
+def assistant(text, **more):
+    """A model without keys and values of its own that guesses for a Gemma 4."""
+    def config_for(main):
+        shape = base(hidden_size_per_layer_input=0, vocab_size_per_layer_input=0, tie_word_embeddings=True) | text
+        shape["vocab_size"] = main.vocab_size
+        shape["num_kv_shared_layers"] = shape["num_hidden_layers"]
+        return transformers.Gemma4AssistantConfig(text_config=transformers.Gemma4TextConfig(**shape),
+                                                  backbone_hidden_size=main.hidden_size, **more)
+    return config_for
+
+
+def sharing_modes(config, of_model=transformers.Gemma4TextConfig.kv_sharing_modes):
+    """transformers 5.23 refuses a model whose layers all share, as an assistant's do, and keeps nothing for one
+    of a model of which none does."""
+    n, kinds = config.num_hidden_layers, config.layer_types
+    if config.num_kv_shared_layers == n:
+        return ["reuse"] * n
+    modes = of_model.fget(config)
+    for kind in set(kinds) if config.num_kv_shared_layers == 0 else ():
+        modes[n - 1 - kinds[::-1].index(kind)] = "store"
+    return modes
+
+
+transformers.Gemma4TextConfig.kv_sharing_modes = property(sharing_modes)
+
+
+class Assistant:
+    """Guesses what follows position p + 1 from the hidden state at p, the token at p + 1, and the keys and values
+    up to p."""
+
+    def __init__(self, model, config, seed):
+        config._attn_implementation = config.text_config._attn_implementation = "eager"
+        self.model, self.window = model, model.config.sliding_window
+        self.helper = transformers.Gemma4AssistantForCausalLM(config).float().eval()
+        randomize(self.helper, seed + 5, False)
+        layer_scalars(self.helper, torch.Generator().manual_seed(seed + 6))
+        masked = self.helper.masked_embedding
+        if masked is not None:
+            vocab = config.text_config.vocab_size
+            masked.token_ordering.copy_(torch.randperm(vocab, generator=torch.Generator().manual_seed(seed + 7)))
+            # What is left when it looks at all of them, as we do.
+            masked.centroid_intermediate_top_k = masked.num_centroids
+        self.helper.tie_weights()
+
+    def begin(self, ids):
+        """Hidden states, and the keys and values by kind."""
+        result = self.model.model(ids, use_cache=False, return_shared_kv_states=True)
+        return result.last_hidden_state, result.shared_kv_states
+
+    def lesson(self, text):
+        """Logits of what follows each token, and of what follows the next."""
+        states, pairs = self.begin(text[:, :-2])
+        length = states.shape[1]
+        embedded = self.model.model.embed_tokens(text[:, 1:-1])
+        ahead = torch.full((length, length), float("-inf")).triu(1)
+        behind = torch.full((length, length), float("-inf")).tril(-self.window)
+        masks = {"full_attention": ahead[None, None], "sliding_attention": (ahead + behind)[None, None]}
+        found = self.helper.model(inputs_embeds=self.helper.pre_projection(torch.cat([embedded, states], -1)),
+                                  attention_mask=masks, position_ids=torch.arange(1, length + 1)[None],
+                                  shared_kv_states=pairs, use_cache=False,
+                                  output_hidden_states=True).last_hidden_state  # or it drops all but one row
+        return self.model.lm_head(states), self.helper.lm_head(found)
+
+    def parameters(self):
+        return self.helper.parameters()
+
+    @torch.no_grad()
+    def expected(self, result):
+        """Logits of the wanted rows, of what follows the text's greedy token, and of one token further on."""
+        ids = torch.tensor([result["ids"]])
+        tokens = result["ids"][1:] + [result["greedy"][0]]
+        rows = []
+        for r in result["rows"]:
+            states, pairs = self.begin(ids[:, :r + 1])
+            # Of layers with a window, what the cache of a model that generates has at this point.
+            k, v = pairs["sliding_attention"]
+            pairs = dict(pairs) | {"sliding_attention": (k[:, :, -self.window:], v[:, :, -self.window:])}
+            guess = self.guess(torch.tensor([[tokens[r]]]), states[:, -1:], r + 1, pairs)
+            rows.append(guess.logits[0, -1])
+        further = self.guess(rows[-1].argmax().view(1, 1), guess.last_hidden_state, result["rows"][-1] + 1, pairs)
+        rows.append(further.logits[0, -1])
+        return [[float(f"{x:.8g}") for x in row.tolist()] for row in rows]
+
+    def guess(self, token, state, position, pairs):
+        embedded = self.model.model.embed_tokens(token)
+        return self.helper(inputs_embeds=torch.cat([embedded, state], -1), position_ids=torch.tensor([[position]]),
+                           shared_kv_states=pairs, use_cache=False)
+
+    def save(self, folder):
+        self.helper.to(torch.bfloat16).save_pretrained(folder)
 
 
 def qwen_predictor(layer, config):
@@ -706,10 +821,13 @@ def make(name):
     for seed in range(1, 100):
         model = options.get("model", transformers.AutoModelForCausalLM.from_config)(config).float().eval()
         randomize(model, seed, options.get("offset_norms", False))
+        guesser = None
         if "predictor" in options:
-            predictor = Predictor(model, config, seed, options.get("offset_norms", False))
+            guesser = Predictor(model, config, seed, options.get("offset_norms", False))
+        if "assistant" in options:
+            guesser = Assistant(model, options["assistant"](config), seed)
         if "lessons" in options:
-            predictor.learn(options["lessons"], seed)
+            learn(model, guesser, options["lessons"], seed)
         generator = torch.Generator().manual_seed(seed + 2)
         stored = options.get("weights", lambda *_: {})(model, generator)
         model.tie_weights()
@@ -717,10 +835,13 @@ def make(name):
         if min(margin for _, margin in results) > 2e-3:
             break
     changes = dict(options.get("changes", {}))
-    if "predictor" in options:
+    if guesser is not None:
         for result, _ in results:
-            result["predicted"] = predictor.expected(result)
-        tensors, said = options["predictor"](predictor.layer, config)
+            result["predicted"] = guesser.expected(result)
+    if "assistant" in options:
+        guesser.save(folder / "assistant")
+    if "predictor" in options:
+        tensors, said = options["predictor"](guesser.layer, config)
         stored, changes = stored | tensors, changes | said
     if "prepare" in options:
         options["prepare"](model)
@@ -736,11 +857,12 @@ def make(name):
     if options.get("wrap"):
         stated = options["wrap"](folder, stated)
     path.write_text(json.dumps(stated, indent=1, sort_keys=True) + "\n")
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer(), ensure_ascii=False) + "\n")
+    for part in [folder] + [folder / "assistant"] * ("assistant" in options):
+        (part / "tokenizer.json").write_text(json.dumps(tokenizer(), ensure_ascii=False) + "\n")
     expected = {"made_with": f"torch {torch.__version__}, transformers {transformers.__version__}",
                 "seed": seed, "cases": [r for r, _ in results]}
     (folder / "expected.json").write_text(json.dumps(expected) + "\n")
-    size = sum(f.stat().st_size for f in folder.iterdir())
+    size = sum(f.stat().st_size for f in folder.rglob("*"))
     spread = max(abs(x) for c in expected["cases"] for row in c["logits"] for x in row)
     print(f"{name}: {size / 1024:.0f} KiB, largest logit {spread:.2f}, seed {seed}, files",
           sorted(f.name for f in folder.iterdir()))

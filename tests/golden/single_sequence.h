@@ -17,10 +17,11 @@ class SingleSequence {
     static Result<SingleSequence> load(
         const std::filesystem::path& path, Type kv_type,
         std::shared_ptr<Backend> backend = std::make_shared<ReferenceBackend>(), int32_t ctx = 0,
-        bool predict = false) {
+        bool predict = false, const std::filesystem::path& assistant = {}) {
         RunnerConfig config;
         config.ctx = ctx;
         config.predict = predict;
+        config.assistant = assistant;
         config.k_type = config.v_type = kv_type;
         SingleSequence s;
         s.backend_ = std::move(backend);

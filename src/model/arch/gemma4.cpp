@@ -1,138 +1,19 @@
-// gemma4: Gemma 4 (E2B, E4B, 31B, 26B-A4B), the text model; five sliding layers to one, whose heads are wider
-// and rotate in part, an embedding per layer, last layers that attend to the keys and values of earlier ones,
-// experts beside the feed-forward. GGUF states the sizes of full layers under the usual keys and those of
-// sliding ones apart.
-#include <algorithm>
-#include <utility>
-
-#include "ggml/base/cat.h"
-#include "src/model/arch/gemma.h"
+// gemma4: Gemma 4 (E2B, E4B, 12B, 31B, 26B-A4B), the text model: an embedding per layer, last layers that
+// attend to the keys and values of earlier ones, experts beside the feed-forward.
+#include "src/model/arch/gemma4.h"
 
 namespace nibble {
 namespace {
 
-constexpr NamePair names[] = {
-    {"model.layers.{}.post_attention_layernorm", "blk.{}.post_attention_norm"},
-    {"model.layers.{}.pre_feedforward_layernorm", "blk.{}.ffn_norm"},
-    {"model.layers.{}.post_feedforward_layernorm", "blk.{}.post_ffw_norm"},
-    {"model.layers.{}.layer_scalar", "blk.{}.layer_output_scale.weight"},
-    {"model.layers.{}.per_layer_input_gate", "blk.{}.inp_gate"},
-    {"model.layers.{}.per_layer_projection", "blk.{}.proj"},
-    {"model.layers.{}.post_per_layer_input_norm", "blk.{}.post_norm"},
-    {"model.embed_tokens_per_layer", "per_layer_token_embd"},
-    {"model.per_layer_model_projection", "per_layer_model_proj"},
-    {"model.per_layer_projection_norm", "per_layer_proj_norm"},
-    {"model.layers.{}.router.proj", "blk.{}.ffn_gate_inp"},
-    {"model.layers.{}.router.scale", "blk.{}.ffn_gate_inp.scale"},
-    {"model.layers.{}.router.per_expert_scale", "blk.{}.ffn_down_exps.scale"},
-    {"model.layers.{}.experts.gate_up_proj", "blk.{}.ffn_gate_exps.weight", Storage::gate_up},
-    {"model.layers.{}.experts.down_proj", "blk.{}.ffn_down_exps.weight"},
-    {"model.layers.{}.pre_feedforward_layernorm_2", "blk.{}.pre_ffw_norm_2"},
-    {"model.layers.{}.post_feedforward_layernorm_1", "blk.{}.post_ffw_norm_1"},
-    {"model.layers.{}.post_feedforward_layernorm_2", "blk.{}.post_ffw_norm_2"},
-    {"model.vision_tower.*", ""},
-    {"model.audio_tower.*", ""},
-    {"model.embed_vision.*", ""},
-    {"model.embed_audio.*", ""},
-};
-
-// config.json states the heads of sliding layers under the usual names, those of full layers under names of
-// their own or, as transformers writes it, layer by layer.
-std::string full_layer_path(const Hyper& h, std::string_view own, std::string_view key) {
-    const auto first = std::ranges::find(h.sliding, false);
-    return cat(own, "|per_layer_config.", first - h.sliding.begin(), ".", key);
-}
-
-void head_fields(Fields& f, Hyper& h) {
-    if (f.from_hf()) {
-        h.head_dim_local = h.head_dim;
-        h.head_dim = 512;
-        f.optional("", full_layer_path(h, "global_head_dim", "head_dim"), h.head_dim);
-        h.v_head_dim = h.rope_dim = h.head_dim;
-        h.rotated_share = std::exchange(h.rope_share, 1.0f);
-    }
-    f.optional("attention.key_length_swa", "", h.head_dim_local);
-    for (const std::string_view key : {"attention.value_length_swa", "rope.dimension_count_swa"}) {
-        uint32_t same = h.head_dim_local;
-        f.optional(key, "", same);
-        if (same != h.head_dim_local)
-            f.fail({ErrorCode::unsupported, std::string(key), "differs from attention.key_length_swa", ""});
-    }
-}
-
-// Lists that config.json describes: of key-value heads, fewer in full layers that have no values, and of
-// feed-forwards, twice as wide in layers without keys.
-void list_fields(Fields& f, Hyper& h) {
-    bool without_values = false, double_wide = false;
-    uint32_t full_heads = 0;
-    f.optional("", "attention_k_eq_v", without_values);
-    f.optional("", "use_double_wide_mlp", double_wide);
-    f.optional("", full_layer_path(h, "num_global_key_value_heads", "num_key_value_heads"), full_heads);
-    if (!f.from_hf() || h.n_layers > max_layers || h.n_ff > max_width * 8) return;
-    for (uint32_t i = 0; without_values && full_heads > 0 && i < h.n_layers; ++i)
-        h.kv_heads.push_back(i < h.sliding.size() && h.sliding[i] ? h.n_kv_heads : full_heads);
-    for (uint32_t i = 0; double_wide && i < h.n_layers; ++i)
-        h.ff_lengths.push_back(i + h.n_shared_kv_layers < h.n_layers ? h.n_ff : 2 * h.n_ff);
-}
-
-void fields(Fields& f, Hyper& h) {
-    if (!f.is_writing()) h.norm_eps = 1e-6f, h.rope_theta = 1e6f, h.rope_theta_local = 1e4f, h.attn_scale = 1;
-    if (f.from_hf() && !f.states("", "rope_parameters")) h.rope_share = 0.25f;
-    if (!f.from_hf() && !f.is_writing()) h.logit_softcap = 30;  // which files leave out
-    standard_fields(f, h);
-    if (f.from_hf() && h.rope_scaling.type == "proportional") h.rope_scaling.type = "none";
-    sliding_fields(f, h, f.is_writing() ? 0 : 6);                     // readers want the pattern stated
-    if (f.from_hf() && !h.sliding.empty()) h.sliding.back() = false;  // whatever is stated
-    head_fields(f, h);
-    f.optional("rope.freq_base_swa", "rope_parameters.sliding_attention.rope_theta", h.rope_theta_local);
-    f.optional("attention.shared_kv_layers", "num_kv_shared_layers", h.n_shared_kv_layers);
-    f.optional("embedding_length_per_layer_input", "hidden_size_per_layer_input", h.n_per_layer);
-    f.optional("final_logit_softcapping", "final_logit_softcapping", h.logit_softcap);
-    list_fields(f, h);
-    bool experts = f.is_writing() ? h.n_experts > 0 : !f.from_hf();
-    f.optional("", "enable_moe_block", experts);
-    if (experts) {
-        expert_fields(f, h);
-        f.optional("", "top_k_experts", h.n_experts_used);
-        f.optional("expert_feed_forward_length", "moe_intermediate_size|expert_intermediate_size",
-                   h.n_ff_expert);
-    }
-    f.expect("hidden_activation", {"gelu_pytorch_tanh"});
-    f.expect("quantization_config", {});
-    f.expect("use_bidirectional_attention", {"vision"});
-    f.expect("rope_parameters.sliding_attention.rope_type", {"default"});
-}
-
-// The factor on what leaves a layer: one number in a tensor. 1 where there is none, or no contents yet.
-Result<float> out_scale(const TensorMap& tensors, size_t layer) {
-    const auto it = tensors.find(cat("blk.", layer, ".layer_output_scale.weight"));
-    if (it == tensors.end() || it->second->data.empty()) return 1.0f;
-    const TensorInfo& t = *it->second;
-    if (t.foreign() || info(t.type).block_len != 1 || !info(t.type).decode || t.elements() != 1)
-        return Error{ErrorCode::corrupt, t.name, "is not one number", ""};
-    float scale = 1;
-    info(t.type).decode(t.data.data(), &scale, 1);
-    return scale;
-}
-
 Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
-    ModelSpec s = NIBBLE_TRY(gemma_spec(h, tensors, true));
-    set_qk_norm(s, QkNorm::head);
-    set_experts(s, h, tensors, true);
-    s.n_per_layer = static_cast<int32_t>(h.n_per_layer);
+    ModelSpec s = NIBBLE_TRY(gemma4_spec(h, tensors));
     const auto attention = [&](size_t i) -> AttentionSpec& {
         return std::get<AttentionSpec>(s.layers[i].mixer);
     };
     const auto slides = [&](size_t i) { return i < h.sliding.size() && h.sliding[i]; };
     const size_t first_shared = s.layers.size() - h.n_shared_kv_layers;
-    for (size_t i = 0; i < s.layers.size(); ++i) {
-        if (auto* ffn = std::get_if<TwinFfnSpec>(&s.layers[i].ffn))
-            ffn->experts.router_scale = 1 / std::sqrt(static_cast<float>(h.n_embd));
-        s.layers[i].out_scale = NIBBLE_TRY(out_scale(tensors, i));
+    for (size_t i = first_shared; i < s.layers.size(); ++i) {
         AttentionSpec& a = attention(i);
-        a.v_norm = true;
-        a.keys_are_values = !slides(i) && !tensors.contains(cat("blk.", i, ".attn_v.weight"));
-        if (i < first_shared) continue;
         size_t from = first_shared;  // behind the last of its kind that has keys
         while (from > 0 && slides(from - 1) != slides(i)) --from;
         if (from == 0)
@@ -151,7 +32,10 @@ Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
 }  // namespace
 
 extern const Architecture gemma4_arch;
-const Architecture gemma4_arch{"gemma4", {"gemma4_text", "gemma4"}, fields, build, standard_names(), false,
-                               names};
+const Architecture gemma4_arch{
+    "gemma4",         {"gemma4_text", "gemma4", "gemma4_unified_text", "gemma4_unified"},
+    gemma4_fields,    build,
+    standard_names(), false,
+    gemma4_names};
 
 }  // namespace nibble

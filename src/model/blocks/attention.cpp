@@ -61,8 +61,8 @@ Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
     }
 
     f.label("rope_store");
-    const auto layer = static_cast<size_t>(own ? f.layer() : a.kv_layer);
-    const Ref k_cache = b.cache(f.kv().k[layer], "k_cache"), v_cache = b.cache(f.kv().v[layer], "v_cache");
+    const int32_t layer = own ? f.layer() : a.kv_layer;
+    const Ref k_cache = f.k_cache(layer), v_cache = f.v_cache(layer);
     RopeStoreParams store{a.n_heads, own ? a.n_kv_heads : 0, a.head_dim,     own ? a.v_head_dim : 0,
                           0,         f.kv().page_size,       RopeStyle::half};
     if (a.rope >= 0) {

@@ -19,15 +19,13 @@ Ref mixer_block(Forward& f, const DeltaNetSpec& d, Ref x) {
     const Ref gates = matmul(b, gate_weights, h);
 
     f.label("ssm_conv1d");
-    const auto layer = static_cast<size_t>(f.layer());
     const AttentionBatch batch = f.batch(d.kv_group);
     const Ref qkv =
         causal_conv(b, b.columns(both, 0, conv_cols), f.taps("ssm_conv1d.weight", conv_cols, d.n_taps),
-                    b.cache(f.kv().k[layer], "conv_state"), batch, {d.n_taps, Activation::silu});
+                    f.k_cache(f.layer()), batch, {d.n_taps, Activation::silu});
     f.label("delta_rule");
     Ref y = delta_rule(b, qkv, gates, f.vector("ssm_a", d.n_v_heads), f.vector("ssm_dt.bias", d.n_v_heads),
-                       b.cache(f.kv().v[layer], "delta_state"), batch,
-                       {d.n_k_heads, d.n_v_heads, d.k_dim, d.v_dim, d.tiled});
+                       f.v_cache(f.layer()), batch, {d.n_k_heads, d.n_v_heads, d.k_dim, d.v_dim, d.tiled});
     y = f.keep_output_rows(y);
     x = f.keep_output_rows(x);
     f.label("ssm_norm");

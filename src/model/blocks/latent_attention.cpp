@@ -53,7 +53,7 @@ Ref mixer_block(Forward& f, const LatentAttentionSpec& a, Ref x) {
     f.label("rope_store");
     const Ref query = splice_heads(b, q, {a.n_heads, a.nope_dim, a.rope_dim}, absorbed);
     const Ref key = splice_heads(b, kv, {1, a.latent_dim, a.rope_dim}, latent);
-    const Ref cache = b.cache(f.kv().k[static_cast<size_t>(f.layer())], "k_cache");
+    const Ref cache = f.k_cache(f.layer());
     const RopeSpec& rope = f.spec().ropes[static_cast<size_t>(a.rope)];
     const RopeStoreParams store{a.n_heads, 1, a.cached_dim(), 0, rope.rot_dim, f.kv().page_size, rope.style};
     const Ref rotated =

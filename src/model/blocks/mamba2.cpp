@@ -13,17 +13,16 @@ Ref mixer_block(Forward& f, const Mamba2Spec& m, Ref x) {
     const Ref projected =
         matmul(b, f.matrix("ssm_in.weight", inner + conv_cols + m.n_heads, f.spec().n_embd), h);
     f.label("ssm_conv1d");
-    const auto layer = static_cast<size_t>(f.layer());
     const AttentionBatch batch = f.batch(m.kv_group);
     const Ref inputs =
         causal_conv(b, b.columns(projected, inner, conv_cols),
-                    f.taps("ssm_conv1d.weight", conv_cols, m.n_taps), b.cache(f.kv().k[layer], "conv_state"),
-                    batch, {m.n_taps, Activation::silu}, f.optional_vector("ssm_conv1d.bias", conv_cols));
+                    f.taps("ssm_conv1d.weight", conv_cols, m.n_taps), f.k_cache(f.layer()), batch,
+                    {m.n_taps, Activation::silu}, f.optional_vector("ssm_conv1d.bias", conv_cols));
     f.label("ssm_scan");
     Ref y =
         ssm_scan(b, inputs, b.columns(projected, inner + conv_cols, m.n_heads), f.vector("ssm_a", m.n_heads),
-                 f.vector("ssm_dt.bias", m.n_heads), f.vector("ssm_d", m.n_heads),
-                 b.cache(f.kv().v[layer], "ssm_state"), batch, {m.n_groups, m.n_heads, m.k_dim, m.v_dim});
+                 f.vector("ssm_dt.bias", m.n_heads), f.vector("ssm_d", m.n_heads), f.v_cache(f.layer()),
+                 batch, {m.n_groups, m.n_heads, m.k_dim, m.v_dim});
     y = f.keep_output_rows(y);
     x = f.keep_output_rows(x);
     f.label("ssm_norm");

@@ -15,7 +15,7 @@ Ref mixer_block(Forward& f, const ShortConvSpec& s, Ref x) {
     f.label("shortconv.conv");
     const GluParams product{Activation::none};
     const Ref input = glu(b, b.columns(projected, 0, width), b.columns(projected, 2 * width, width), product);
-    const Ref state = b.cache(f.kv().k[static_cast<size_t>(f.layer())], "conv_state");
+    const Ref state = f.k_cache(f.layer());
     const Ref y =
         causal_conv(b, input, f.taps("shortconv.conv.weight", width, s.n_taps), state, f.batch(s.kv_group),
                     {s.n_taps, Activation::none}, f.optional_vector("shortconv.conv.bias", width));
