@@ -168,7 +168,7 @@ Ref attention(Builder& b, Ref q, Ref k_cache, Ref v_cache, const AttentionBatch&
         return {};
     return b.emit(attention_op,
                   {q, k_cache, v_cache, batch.seq_rows, batch.positions, batch.page_table, sinks}, p,
-                  {{Type::f32, RowDim::tokens, 0, int64_t{p.n_heads} * p.v_head_dim}})[0];
+                  {{Type::f32, b.value(q).dim, 0, int64_t{p.n_heads} * p.v_head_dim}})[0];
 }
 
 }  // namespace nibble

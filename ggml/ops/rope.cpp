@@ -166,7 +166,7 @@ Ref rope_table(Builder& b, Ref positions, Ref inv_freq, RopeTableParams p) {
                    "rope_table needs i32 positions and f32 frequencies"))
         return {};
     return b.emit(rope_table_op, {positions, inv_freq}, p,
-                  {{Type::f32, RowDim::tokens, 0, b.value(inv_freq).cols * 2}})[0];
+                  {{Type::f32, b.value(positions).dim, 0, b.value(inv_freq).cols * 2}})[0];
 }
 
 Ref rope_store(Builder& b, QkvRefs qkv, Ref table, Ref slots, Ref k_cache, Ref v_cache,
@@ -194,7 +194,7 @@ Ref rope_store(Builder& b, QkvRefs qkv, Ref table, Ref slots, Ref k_cache, Ref v
                 " heads, ", p.n_kv_heads, " kv heads of ", p.head_dim, ", rotating ", p.rot_dim)))
         return {};
     return b.emit(rope_store_op, {qkv.q, qkv.k, qkv.v, table, slots, k_cache, v_cache}, p,
-                  {{Type::f32, RowDim::tokens, 0, cols(qkv.q)}})[0];
+                  {{Type::f32, b.value(qkv.q).dim, 0, cols(qkv.q)}})[0];
 }
 
 }  // namespace nibble

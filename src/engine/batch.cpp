@@ -20,6 +20,19 @@ void fill_states(std::span<int32_t> table, const Batch& batch, size_t g) {
     }
 }
 
+// The output rows of each sequence, counted among output rows, and their positions.
+void fill_output_rows(std::span<int32_t> seq_rows, std::span<int32_t> positions, const Batch& batch) {
+    size_t row = 0;
+    for (size_t s = 0; s < batch.sequences.size(); ++s) {
+        const size_t first = row;
+        const int32_t end = batch.sequences[s].first + batch.sequences[s].count;
+        for (; row < batch.out_rows.size() && batch.out_rows[row] < end; ++row)
+            positions[row] = batch.positions[static_cast<size_t>(batch.out_rows[row])];
+        seq_rows[2 * s] = static_cast<int32_t>(first);
+        seq_rows[2 * s + 1] = static_cast<int32_t>(row - first);
+    }
+}
+
 }  // namespace
 
 void fill_rows(Runner& runner, const ModelSpec& spec, const Batch& batch) {
@@ -34,6 +47,8 @@ void fill_rows(Runner& runner, const ModelSpec& spec, const Batch& batch) {
         seq_rows[2 * s] = batch.sequences[s].first;
         seq_rows[2 * s + 1] = batch.sequences[s].count;
     }
+    if (const auto positions = runner.input(io::out_positions); !positions.empty())
+        fill_output_rows(runner.input(io::out_seq_rows), positions, batch);
     for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
         const auto group = static_cast<int32_t>(g);
         const auto table = runner.input(io::page_table(group));

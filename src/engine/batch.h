@@ -32,8 +32,9 @@ struct Batch {
     // One per row; positions consecutive within a sequence. A token of -1 - i is the one that the device drew
     // for output row i of the last launch.
     std::vector<int32_t> tokens, positions;
-    std::vector<Rows> sequences;    // consecutive row ranges
-    std::vector<int32_t> out_rows;  // rows whose logits are wanted
+    std::vector<Rows> sequences;  // consecutive row ranges
+    // Rows whose logits are wanted: ascending, and within a sequence consecutive.
+    std::vector<int32_t> out_rows;
     std::vector<Weighing> weighed;  // by output row: what their first tokens come with; may be empty
     std::vector<DrawRow> draws;     // by output row: how the device draws its token; empty: it does not
     // Of a group of states there are no slots, and a page table's first page is the state.

@@ -52,6 +52,18 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
     return {};
 }
 
+// Whether output rows are those of the sequences in turn, of each some that follow each other.
+bool outputs_in_order(const Batch& b) {
+    size_t row = 0;
+    for (const Batch::Rows& s : b.sequences) {
+        const int32_t end = s.first + s.count;
+        for (const size_t first = row; row < b.out_rows.size() && b.out_rows[row] < end; ++row)
+            if (b.out_rows[row] < s.first || (row > first && b.out_rows[row] != b.out_rows[row - 1] + 1))
+                return false;
+    }
+    return row == b.out_rows.size();
+}
+
 }  // namespace
 
 MatmulCost matmul_cost(const Program& program) {
@@ -271,6 +283,7 @@ Result<void> ModelRunner::check(const Batch& b) const {
              b.pages[g].size() == b.sequences.size();
         for (const auto& pages : b.pages[g]) ok = ok && pages.size() <= static_cast<size_t>(kv_.max_pages);
     }
+    ok = ok && outputs_in_order(b);
     ok = ok && (b.draws.empty() || b.draws.size() == b.out_rows.size());
     if (!ok) return Error{ErrorCode::internal, "batch", "its parts do not fit together", ""};
     const auto drawn = static_cast<int64_t>(launches_ > 0 ? rows_drawn_[(launches_ - 1) % 2] : 0);

@@ -88,7 +88,9 @@ Ref Forward::v_cache(int32_t layer) {
     return b_.cache(kv_.v[static_cast<size_t>(layer)], cat("v_cache.", layer));
 }
 
-Ref Forward::keep_output_rows(Ref x) { return cuts_ ? take_rows(b_, x, out_rows_) : x; }
+Ref Forward::keep_output_rows(Ref x) {
+    return cuts_ && b_.value(x).dim == RowDim::tokens ? take_rows(b_, x, out_rows_) : x;
+}
 
 void Forward::row_inputs() {
     tokens_ = b_.input(std::string(io::tokens), Type::i32, RowDim::tokens, 1);
@@ -97,6 +99,14 @@ void Forward::row_inputs() {
     out_rows_ = b_.input(std::string(io::out_rows), Type::i32, RowDim::outputs, 1);
     slots_.resize(spec_.kv_groups.size());
     page_tables_.resize(spec_.kv_groups.size());
+}
+
+// What layers attend with from here on: output rows alone.
+void Forward::follow_output_rows() {
+    positions_ = b_.input(std::string(io::out_positions), Type::i32, RowDim::outputs, 1);
+    seq_rows_ = b_.input(std::string(io::out_seq_rows), Type::i32, RowDim::sequences, 2);
+    ropes_.clear();
+    rope_tables(positions_);
 }
 
 void Forward::cache_inputs(int32_t group, bool stores) {
@@ -144,6 +154,22 @@ Ref Forward::logits_of(Ref x, int64_t n_tokens) {
     return logits;
 }
 
+namespace {
+
+// Behind it nothing is left for later steps: of these layers only what output rows need is computed, which
+// makes prompts much cheaper where many layers share the keys and values of others (Gemma 4).
+int32_t last_layer_with_memory(const ModelSpec& spec) {
+    auto i = static_cast<int32_t>(spec.layers.size()) - 1;
+    const auto shares = [&] {
+        const auto* a = std::get_if<AttentionSpec>(&spec.layers[static_cast<size_t>(i)].mixer);
+        return a && a->kv_layer >= 0;
+    };
+    while (i > 0 && shares()) --i;
+    return i;
+}
+
+}  // namespace
+
 Ref Forward::record() {
     const auto n_layers = static_cast<int32_t>(spec_.layers.size());
     b_.at(-1, "embed");
@@ -157,9 +183,11 @@ Ref Forward::record() {
         x = add(b_, x,
                 embed(b_, positions_, table("position_embd.weight", spec_.n_positions, spec_.n_embd), {}));
     const Ref for_layers = spec_.n_per_layer > 0 ? per_layer_inputs(*this, tokens_, x) : Ref{};
+    const int32_t last = last_layer_with_memory(spec_);
     for (int32_t i = 0; i < n_layers; ++i) {
         b_.at(i);
-        cuts_ = i + 1 == n_layers && !spec_.predictor;
+        cuts_ = i >= last && !spec_.predictor;
+        if (cuts_ && i == last + 1) follow_output_rows();
         x = through_layer(spec_.layers[static_cast<size_t>(i)], x, for_layers);
     }
     b_.at(n_layers);

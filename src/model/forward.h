@@ -25,12 +25,14 @@ struct KvTensors {
 };
 
 // Names of the program's inputs (i32, but for the predictor's hidden states) and outputs. Slots and page
-// tables exist once per KV group; where it holds states there are no slots.
+// tables exist once per KV group; where it holds states there are no slots. Positions and rows of sequences
+// exist for output rows, too, where these alone go through whole layers.
 namespace io {
 inline constexpr std::string_view tokens = "tokens", positions = "positions", seq_rows = "seq_rows",
                                   out_rows = "out_rows", logits = "logits", shortlist = "shortlist",
                                   weighed = "weighed", draws = "draws", hidden = "hidden", state = "state",
-                                  query_positions = "query_positions";
+                                  query_positions = "query_positions", out_positions = "out_positions",
+                                  out_seq_rows = "out_seq_rows";
 std::string slots(int32_t group);
 std::string page_table(int32_t group);
 }  // namespace io
@@ -99,8 +101,8 @@ class Forward {
     // The same of y = W input + bias, W being "<name>.weight": one instruction where nothing comes between.
     Ref project(Ref input, std::string_view name, Ref residual, std::string_view post_norm);
 
-    // In the last layer only the rows whose logits are wanted go on; elsewhere, and where a predictor wants
-    // them all, the value itself.
+    // From within the last layer that adds to the cache only the rows whose logits are wanted go on; before
+    // it, of a value that has no other rows, and where a predictor wants them all, the value itself.
     Ref keep_output_rows(Ref x);
 
   private:
@@ -108,6 +110,7 @@ class Forward {
                int64_t first_rows = 0);
     std::string full_name(std::string_view name) const;
     void row_inputs();
+    void follow_output_rows();
     void cache_inputs(int32_t group, bool stores);
     void rope_tables(Ref positions);
     Ref through_layer(const LayerSpec& layer, Ref x, Ref for_layers = {});
@@ -119,7 +122,7 @@ class Forward {
     const KvTensors& kv_;
     Error error_;
     const LayerSpec* layer_spec_ = nullptr;  // of the current layer; null outside layers
-    bool cuts_ = false;                      // it is the one in which only output rows go on
+    bool cuts_ = false;                      // from within it on there are only output rows
     Ref tokens_, positions_, seq_rows_, out_rows_, drawn_;
     std::vector<Ref> slots_, page_tables_, ropes_;
 };

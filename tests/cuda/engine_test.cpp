@@ -11,6 +11,7 @@
 #include "ggml/cpu/cpu_backend.h"
 #include "tests/cuda/mirror.h"
 #include "tests/nmse.h"
+#include "tests/output_rows.h"
 
 using namespace nibble;
 
@@ -105,6 +106,31 @@ TEST_CASE("layers that share keys and values go to the GPU together") {
     const auto refused = ModelRunner::load(std::move(*file), config, both);
     REQUIRE(!refused);
     CHECK(refused.error().message().find("at least 5") != std::string::npos);
+}
+
+TEST_CASE("rows of several texts on the GPU, of which some are wanted, have the CPU's logits") {
+    auto cpu = CpuBackend::create({2, "", true});
+    const auto gpu = test_card();
+    REQUIRE(cpu);
+    if (!gpu) return;
+    Backend* const both[] = {cpu->get(), gpu.get()};
+    const auto model = cat(NIBBLE_SOURCE_DIR, "/tests/golden/models/gemma4");
+    auto expected = OutputRows::load(model, std::span(both, 1)), actual = OutputRows::load(model, both);
+    REQUIRE(expected);
+    REQUIRE_MESSAGE(actual, actual.error().message());
+    const std::vector<int32_t> long_text(19, 3);
+    using Step = std::vector<OutputRows::Part>;
+    for (const Step& step :
+         {Step{{some_tokens, 0, 0}, {few_tokens, 0, 0}}, Step{{few_tokens, 17, 0}, {some_tokens, 4, 1}},
+          Step{{few_tokens, 21, 2}, {few_tokens, 21, 0}, {long_text, 0, 0}},
+          Step{{{8}, 25, 0}, {few_tokens, 25, 0}, {some_tokens, 19, 5}},
+          Step{{{8}, 26, 1}, {{9}, 29, 1}, {{1}, 36, 1}}}) {
+        const auto e = expected->step(step), a = actual->step(step);
+        REQUIRE(e);
+        REQUIRE_MESSAGE(a, a.error().message());
+        CHECK(e->size() == a->size());
+        if (!e->empty()) CHECK(nmse(*e, *a) < 1e-3);
+    }
 }
 
 TEST_CASE("a step that cannot be recorded is done without") {
