@@ -45,7 +45,11 @@ Result<TensorFile> BenchCommand::open() const {
 
 // What one token costs: weights once per step, the cache per token of context, a state to read and write.
 struct Cost {
-    double weight_bytes, kv_bytes, state_bytes, multiply_adds;
+    double weight_bytes, kv_bytes, state_bytes, token_multiply_adds, output_multiply_adds;
+
+    double multiply_adds(const BenchResult& r) const {  // of a token, on average
+        return token_multiply_adds + output_multiply_adds * r.outputs / r.tokens;
+    }
 };
 
 nlohmann::json to_json(const BenchResult& r, const Cost& cost) {
@@ -58,7 +62,7 @@ nlohmann::json to_json(const BenchResult& r, const Cost& cost) {
                         {"tokens_per_second", r.rate()},
                         {"deviation", r.deviation()},
                         {"seconds", r.seconds},
-                        {"multiply_adds_per_second", cost.multiply_adds * r.rate()}};
+                        {"multiply_adds_per_second", cost.multiply_adds(r) * r.rate()}};
     if (c.guesses > 0) {
         j["guesses"] = c.guesses;
         j["seconds_per_step"] = (1 + c.guesses) * c.batch / r.rate();
@@ -117,7 +121,8 @@ Result<int> BenchCommand::operator()() const {
     const MatmulCost matmuls = matmul_cost(runner.program());
     const Cost cost{static_cast<double>(matmuls.bytes),
                     static_cast<double>(runner.memory().kv_bytes_read_per_token),
-                    static_cast<double>(runner.memory().state_bytes), matmuls.multiply_adds};
+                    static_cast<double>(runner.memory().state_bytes), matmuls.token_multiply_adds,
+                    matmuls.output_multiply_adds};
     const auto bandwidth_now = [&] { return read_bandwidth(runner.memory(), pointers_to); };
     const double bandwidth = bandwidth_now();
     if (!json) {

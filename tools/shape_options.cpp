@@ -50,6 +50,8 @@ Result<ModelShape> ShapeOptions::shape() const {
     const auto change = [](int32_t given, int32_t& value) {
         if (given > 0) value = given;
     };
+    if (layers > 0) s.n_sharing = s.n_sharing * layers / s.n_layers;
+    if (ff > 0) s.n_ff_sharing = static_cast<int32_t>(int64_t{s.n_ff_sharing} * ff / s.n_ff);
     change(layers, s.n_layers);
     change(embd, s.n_embd);
     // A llama file states one width for both.

@@ -72,13 +72,15 @@ MatmulCost matmul_cost(const Program& program) {
         const bool experts = i.op == &moe_matmul_op;
         if (i.op != &matmul_op && !experts) continue;
         const MoeMatmulParams moe = experts ? i.params.as<MoeMatmulParams>() : MoeMatmulParams{};
+        const bool outputs = program.values[static_cast<size_t>(i.out[0].id)].dim == RowDim::outputs;
+        double& multiply_adds = outputs ? cost.output_multiply_adds : cost.token_multiply_adds;
         const int32_t n_weights = experts ? moe.n_weights : i.params.as<MatmulParams>().n_weights;
         for (int32_t w = 0; w < n_weights; ++w) {
             const Tensor& t = program.values[static_cast<size_t>(i.in[2 + static_cast<size_t>(w)].id)].bound;
             const int64_t rows = t.rows / moe.n_experts * moe.n_used;  // of the experts in use
             cost.bytes += static_cast<size_t>(rows * t.stride);
             if (experts) cost.expert_bytes += static_cast<size_t>(rows * t.stride);
-            cost.multiply_adds += static_cast<double>(rows) * static_cast<double>(t.cols);
+            multiply_adds += static_cast<double>(rows) * static_cast<double>(t.cols);
         }
     }
     return cost;

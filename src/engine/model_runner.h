@@ -48,10 +48,11 @@ struct MemoryForecast {
     int32_t n_layers = 0, gpu_layers = 0;  // of the model; of them on the second backend
 };
 
-// Bytes of the weights that the program's matmuls read, and their multiply-adds per row.
+// Bytes of the weights that the program's matmuls read, and their multiply-adds: of every token, and of an
+// output row beside.
 struct MatmulCost {
     size_t bytes = 0, expert_bytes = 0;
-    double multiply_adds = 0;
+    double token_multiply_adds = 0, output_multiply_adds = 0;
 };
 MatmulCost matmul_cost(const Program& program);
 

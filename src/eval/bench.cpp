@@ -34,18 +34,20 @@ class Session {
     }
 
   private:
-    // The prompt of every sequence in turn, in chunks of the runner's batch.
+    // The prompt of every sequence in turn, in chunks of the runner's batch; logits of its end.
     Result<void> process() {
         for (int32_t at = 0; at < what_.prompt;) {
             const int32_t n = std::min(what_.prompt - at, runner_.config().batch_tokens / what_.batch);
-            NIBBLE_TRY(step(what_.depth + at, n));
+            Batch b = rows(what_.depth + at, n);
             at += n;
+            if (at < what_.prompt) b.out_rows.clear();
+            NIBBLE_TRY(step(b));
         }
         return {};
     }
 
     Result<void> generate() {
-        for (int32_t i = 0; i < what_.generate; ++i) NIBBLE_TRY(step(what_.depth + i, 1));
+        for (int32_t i = 0; i < what_.generate; ++i) NIBBLE_TRY(step(rows(what_.depth + i, 1)));
         return {};
     }
 
@@ -96,7 +98,6 @@ class Session {
         return {};
     }
 
-    Result<void> step(int32_t first, int32_t n) { return step(rows(first, n)); }
     Result<void> step(const Batch& b) {
         NIBBLE_TRY(runner_.step(b));
         // What a sampler needs: of a device's logits, the list of the largest will do, and has been waited
@@ -161,7 +162,11 @@ Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int re
                               const std::function<double()>& bandwidth) {
     const int32_t each = 1 + what.guesses;
     const int32_t tokens = what.prompt > 0 ? what.prompt : round_up(what.generate, each);
-    BenchResult result{what, {}, {}, static_cast<double>(tokens) * what.batch};
+    BenchResult result{what,
+                       {},
+                       {},
+                       static_cast<double>(tokens) * what.batch,
+                       static_cast<double>(what.prompt > 0 ? 1 : tokens) * what.batch};
     Session session(runner, what);
     NIBBLE_TRY(session.repeat());
     double before = bandwidth ? bandwidth() : 0;

@@ -25,6 +25,7 @@ struct BenchResult {
     std::vector<double> seconds;     // of each repetition
     std::vector<double> bandwidths;  // bytes per second that memory gave beside each repetition
     double tokens = 0;               // of one repetition, all sequences together
+    double outputs = 0;              // rows of logits likewise
     double rate() const;             // mean tokens per second
     double deviation() const;        // of the rates; 0 for one repetition
     double bandwidth() const;        // mean; 0: not known

@@ -34,6 +34,18 @@ constexpr ModelShape convolving(ModelShape s, std::string_view attends) {
     return s;
 }
 
+// With a window in most layers and an embedding per layer, as the small ones of Gemma 4 have them.
+constexpr ModelShape sliding(ModelShape s, int32_t full_every, int32_t n_sharing, int32_t n_ff_sharing) {
+    s.window = 512;
+    s.full_every = full_every;
+    s.full_head_dim = 512;
+    s.rope_share = 0.25f;
+    s.n_sharing = n_sharing;
+    s.n_ff_sharing = n_ff_sharing;
+    s.n_per_layer = 256;
+    return s;
+}
+
 }  // namespace
 
 std::span<const ModelShape> all_shapes() {
@@ -65,6 +77,11 @@ std::span<const ModelShape> all_shapes() {
                        32)),
         convolving({"lfm2-1.2b", "lfm2", 16, 2048, 8192, 32, 8, 64, 65536, 128000, 1e6f, true, false, true},
                    "..a..a..a.a.a.a."),
+        sliding({"gemma-4-e2b", "gemma4", 35, 1536, 6144, 8, 1, 256, 262144, 131072, 1e6f, true, false, true},
+                5, 20, 12288),
+        sliding(
+            {"gemma-4-e4b", "gemma4", 42, 2560, 10240, 8, 2, 256, 262144, 131072, 1e6f, true, false, true}, 6,
+            18, 10240),
     };
     return shapes;
 }

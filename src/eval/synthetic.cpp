@@ -14,6 +14,7 @@
 #include "ggml/base/checked.h"
 #include "ggml/file/gguf_writer.h"
 #include "src/model/architecture.h"
+#include "src/model/rope.h"
 #include "src/model/vocab_file.h"
 #include "src/quant/plan.h"
 
@@ -27,6 +28,20 @@ Result<const Architecture*> architecture_of(const ModelShape& shape) {
         if (a->gguf == shape.arch) return a;
     return Error{ErrorCode::unsupported, std::string(shape.name),
                  cat("is of the architecture '", shape.arch, "', which is not implemented"), ""};
+}
+
+void add_window(const ModelShape& s, Hyper& h) {
+    h.head_dim_local = h.head_dim;
+    h.head_dim = h.v_head_dim = h.rope_dim = static_cast<uint32_t>(s.full_head_dim);
+    h.window = static_cast<uint32_t>(s.window);
+    h.rope_theta_local = 10000;
+    h.logit_softcap = 30;
+    h.n_shared_kv_layers = static_cast<uint32_t>(s.n_sharing);
+    h.n_per_layer = static_cast<uint32_t>(s.n_per_layer);
+    for (int32_t i = 0; i < s.n_layers; ++i) {
+        h.sliding.push_back(s.slides_in(i));
+        h.ff_lengths.push_back(static_cast<uint32_t>(s.n_ff_in(i)));
+    }
 }
 
 Hyper hyper_of(const ModelShape& s) {
@@ -53,6 +68,7 @@ Hyper hyper_of(const ModelShape& s) {
     h.delta_k_heads = u(s.delta_k_heads);
     h.delta_v_heads = u(s.delta_v_heads);
     h.delta_k_dim = h.delta_v_dim = u(s.delta_dim);
+    if (s.full_every > 0) add_window(s, h);
     return h;
 }
 
@@ -95,14 +111,25 @@ void add_state_tensors(const ModelShape& s, const AddTensor& add) {
     add("ssm_out.weight", values, s.n_embd);
 }
 
-void add_attention_tensors(const ModelShape& s, const AddTensor& add) {
-    const int64_t q = int64_t{s.n_heads} * s.head_dim, kv = int64_t{s.n_kv_heads} * s.head_dim;
+void add_attention_tensors(const ModelShape& s, int32_t layer, const AddTensor& add) {
+    const int64_t dim = s.head_dim_in(layer), q = s.n_heads * dim, kv = s.n_kv_heads * dim;
     add("attn_q.weight", s.n_embd, s.delta_v_heads > 0 ? 2 * q : q);  // with a gate
+    add("attn_output.weight", q, s.n_embd);
+    if (s.qkv_bias) add("attn_q.bias", q, 0);
+    if (s.qk_norm) add("attn_q_norm.weight", dim, 0);
+    if (s.shares_in(layer)) return;
     add("attn_k.weight", s.n_embd, kv);
     add("attn_v.weight", s.n_embd, kv);
-    add("attn_output.weight", q, s.n_embd);
-    if (s.qkv_bias) add("attn_q.bias", q, 0), add("attn_k.bias", kv, 0), add("attn_v.bias", kv, 0);
-    if (s.qk_norm) add("attn_q_norm.weight", s.head_dim, 0), add("attn_k_norm.weight", s.head_dim, 0);
+    if (s.qkv_bias) add("attn_k.bias", kv, 0), add("attn_v.bias", kv, 0);
+    if (s.qk_norm) add("attn_k_norm.weight", dim, 0);
+}
+
+// Of a layer that takes what a token has for it, and norms what its blocks give.
+void add_per_layer_tensors(const ModelShape& s, const AddTensor& add) {
+    add("inp_gate.weight", s.n_embd, s.n_per_layer);
+    add("proj.weight", s.n_per_layer, s.n_embd);
+    for (const std::string_view name : {"post_norm", "post_attention_norm", "post_ffw_norm"})
+        add(cat(name, ".weight"), s.n_embd, 0);
 }
 
 void add_expert_tensors(const ModelShape& s, const std::string& block, std::vector<TensorInfo>& list) {
@@ -124,6 +151,13 @@ std::vector<TensorInfo> tensors_of(const ModelShape& s) {
     std::vector<TensorInfo> list{tensor("token_embd.weight", s.n_embd, s.n_vocab),
                                  tensor(cat(s.output_norm, ".weight"), s.n_embd)};
     if (!s.tied) list.push_back(tensor("output.weight", s.n_embd, s.n_vocab));
+    if (s.n_per_layer > 0) {
+        const int64_t cols = int64_t{s.n_layers} * s.n_per_layer;
+        list.push_back(tensor("per_layer_token_embd.weight", cols, s.n_vocab));
+        list.push_back(tensor("per_layer_model_proj.weight", s.n_embd, cols));
+        list.push_back(tensor("per_layer_proj_norm.weight", s.n_per_layer));
+        list.push_back(tensor("rope_freqs.weight", s.full_head_dim / 2));
+    }
     for (int32_t i = 0; i < s.n_layers + (s.predicts ? 1 : 0); ++i) {
         const std::string block = cat("blk.", i, ".");
         const auto add = [&](std::string_view name, int64_t cols, int64_t rows = 0) {
@@ -137,14 +171,15 @@ std::vector<TensorInfo> tensors_of(const ModelShape& s) {
         }
         add("attn_norm.weight", s.n_embd);
         add(cat(s.ffn_norm, ".weight"), s.n_embd);
-        ahead || s.attends_in(i) ? add_attention_tensors(s, add) : add_state_tensors(s, add);
+        ahead || s.attends_in(i) ? add_attention_tensors(s, i, add) : add_state_tensors(s, add);
+        if (s.n_per_layer > 0) add_per_layer_tensors(s, add);
         if (s.n_experts > 0) {
             add_expert_tensors(s, block, list);
             continue;
         }
-        add("ffn_gate.weight", s.n_embd, s.n_ff);
-        add("ffn_up.weight", s.n_embd, s.n_ff);
-        add("ffn_down.weight", s.n_ff, s.n_embd);
+        add("ffn_gate.weight", s.n_embd, s.n_ff_in(i));
+        add("ffn_up.weight", s.n_embd, s.n_ff_in(i));
+        add("ffn_down.weight", s.n_ff_in(i), s.n_embd);
     }
     return list;
 }
@@ -203,6 +238,13 @@ void fill_vector(const TensorInfo& t, std::span<std::byte> out) {
     for (size_t i = 0; i < out.size(); i += sizeof value) std::memcpy(out.data() + i, &value, sizeof value);
 }
 
+// Divisors of frequencies: pairs of a head that do not rotate have one of zero.
+void fill_divisors(float share, std::span<std::byte> out) {
+    std::vector<float> divisors(out.size() / sizeof(float), 1e30f);
+    std::fill_n(divisors.begin(), rotating_pairs(divisors.size(), share), 1.0f);
+    std::memcpy(out.data(), divisors.data(), out.size());
+}
+
 Result<void> check(const ModelShape& s) {
     for (const int32_t v :
          {s.n_layers, s.n_embd, s.n_ff, s.n_heads, s.n_kv_heads, s.head_dim, s.n_vocab, s.n_ctx})
@@ -249,7 +291,9 @@ Result<TensorFile> synthetic_model(const ModelShape& shape, std::string_view rec
         t.type = p.type;
         const std::span<std::byte> data(memory.get() + at, p.bytes);
         t.data = data;
-        if (fill == Fill::random && t.n_dims == 1) fill_vector(t, data);
+        const bool divides = t.name == "rope_freqs.weight";
+        if (fill == Fill::random && t.n_dims == 1 && divides) fill_divisors(shape.rope_share, data);
+        if (fill == Fill::random && t.n_dims == 1 && !divides) fill_vector(t, data);
         if (fill == Fill::random && t.n_dims > 1)
             stocks.try_emplace(t.type, t.type, scale, seed).first->second.fill(data, mixed(seed + at), pool);
         at += round_up<size_t>(p.bytes, tensor_alignment);

@@ -187,11 +187,11 @@ void sliding_fields(Fields& f, Hyper& h, uint32_t period) {
 
 namespace {
 
-// The contents of a vector of factors, empty when the model has none.
+// The contents of a vector of factors, empty when the model has none, or no contents yet.
 Result<std::vector<float>> factors(const TensorMap& tensors, const std::string& name) {
     std::vector<float> values;
     const auto it = tensors.find(name);
-    if (it == tensors.end()) return values;
+    if (it == tensors.end() || it->second->data.empty()) return values;
     const TensorInfo& t = *it->second;
     if (t.type != Type::f32 || t.foreign() || t.rows() != 1)
         return Error{ErrorCode::corrupt, t.name, "must be one row of f32", ""};

@@ -50,6 +50,36 @@ TEST_CASE("bench: random weights of every recipe run; bytes and rates agree with
     }
 }
 
+TEST_CASE("bench: products are counted by the rows that they are computed for") {
+    // Of two layers; of the last one what follows the keys and values is needed for the last row alone.
+    const double qkv = 256.0 * 256 + 2 * 128.0 * 256, rest = 256.0 * 256 + 3 * 512.0 * 256,
+                 output = 4200.0 * 256, all = 2 * qkv + 2 * rest + output;
+    const ProcessResult r = nibble_cli(with({"bench", "--json", "-p", "64", "-n", "4", "-r", "1"}, tiny));
+    REQUIRE(r.code == 0);
+    const auto results = nlohmann::json::parse(r.out)["results"];
+    REQUIRE(results.size() == 2);
+    for (const auto& row : results) {
+        const double each =
+            row["multiply_adds_per_second"].get<double>() / row["tokens_per_second"].get<double>();
+        const double expected = row["test"] == "prompt" ? 2 * qkv + rest + (rest + output) / 64 : all;
+        CHECK(each == doctest::Approx(expected));
+    }
+}
+
+TEST_CASE("bench: layers that share keys and values scale with the shape") {
+    const std::vector<std::string> small = {"--shape", "gemma-4-e2b", "--embd", "64",    "--ff",
+                                            "96",      "--vocab",     "4200",   "--json"};
+    const ProcessResult r = nibble_cli(with({"bench", "--layers", "10", "-p", "40", "-n", "2"}, small));
+    REQUIRE_MESSAGE(r.code == 0, r.err);
+    const auto plan = nibble_cli(with({"plan", "--layers", "10"}, small));
+    REQUIRE(plan.code == 0);
+    // Five layers have keys and values, one of them with heads of 512 columns.
+    CHECK(nlohmann::json::parse(r.out)["kv_bytes_per_token"] == 2 * (4 * 2 * 256 + 2 * 512));
+    const ProcessResult few = nibble_cli(with({"bench", "--layers", "7"}, small));
+    CHECK(few.code != 0);
+    CHECK(few.err.find("has no keys to attend to") != std::string::npos);
+}
+
 TEST_CASE("synth: the file is the same for any number of threads, and runs") {
     const auto folder = std::filesystem::temp_directory_path() / "nibble_synth_test";
     std::filesystem::create_directories(folder);
