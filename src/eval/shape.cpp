@@ -26,6 +26,15 @@ constexpr ModelShape sharing(ModelShape s) {
     return s;
 }
 
+// With biases, sinks and experts in MXFP4, as gpt-oss has them.
+constexpr ModelShape biased(ModelShape s) {
+    s.window = 128;
+    s.full_every = 2;
+    s.ffn_norm = "post_attention_norm";
+    s.all_biased = true;
+    return s;
+}
+
 // With short convolutions, as LFM2 has them.
 constexpr ModelShape convolving(ModelShape s, std::string_view attends) {
     s.attends = attends;
@@ -75,6 +84,8 @@ std::span<const ModelShape> all_shapes() {
         sharing(linear({"qwen3.5-35b-a3b", "qwen35moe", 40, 2048, 512, 16, 2, 256, 248320, 262144, 1e7f,
                         false, false, true, 256, 8, 512},
                        32)),
+        biased({"gpt-oss-20b", "gpt-oss", 24, 2880, 2880, 64, 8, 64, 201088, 131072, 150000, false, true,
+                false, 32, 4, 2880}),
         convolving({"lfm2-1.2b", "lfm2", 16, 2048, 8192, 32, 8, 64, 65536, 128000, 1e6f, true, false, true},
                    "..a..a..a.a.a.a."),
         sliding({"gemma-4-e2b", "gemma4", 35, 1536, 6144, 8, 1, 256, 262144, 131072, 1e6f, true, false, true},

@@ -32,11 +32,13 @@ struct ModelShape {
     std::string_view ffn_norm = "ffn_norm", output_norm = "output_norm";
     bool predicts = false;  // with a layer behind the others that guesses further ahead
     // Layers that see a window of the context. Of so many each the last one sees all of it, with heads of its
-    // own width, of which rope_share rotates.
+    // own width, if it has one, of which rope_share rotates.
     int32_t window = 0, full_every = 0, full_head_dim = 0;  // 0: none
     // The last layers have no keys and values of their own, and may have wider feed-forwards.
     int32_t n_sharing = 0, n_ff_sharing = 0;
     int32_t n_per_layer = 0;  // columns of what a token has for each layer (Gemma 4); 0: none
+
+    bool all_biased = false;  // all products have biases, and heads sinks; experts are in MXFP4 (gpt-oss)
 
     bool attends_in(int32_t layer) const {
         return attends.empty() || attends[static_cast<size_t>(layer) % attends.size()] == 'a';
@@ -44,7 +46,7 @@ struct ModelShape {
     bool slides_in(int32_t layer) const { return full_every > 0 && (layer + 1) % full_every != 0; }
     bool shares_in(int32_t layer) const { return layer < n_layers && layer >= n_layers - n_sharing; }
     int32_t head_dim_in(int32_t layer) const {
-        return full_every > 0 && !slides_in(layer) ? full_head_dim : head_dim;
+        return full_head_dim > 0 && !slides_in(layer) ? full_head_dim : head_dim;
     }
     int32_t n_ff_in(int32_t layer) const {
         return n_ff_sharing > 0 && shares_in(layer) ? n_ff_sharing : n_ff;

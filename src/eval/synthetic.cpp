@@ -31,17 +31,16 @@ Result<const Architecture*> architecture_of(const ModelShape& shape) {
 }
 
 void add_window(const ModelShape& s, Hyper& h) {
+    h.window = static_cast<uint32_t>(s.window);
+    for (int32_t i = 0; i < s.n_layers; ++i) h.sliding.push_back(s.slides_in(i));
+    if (s.full_head_dim == 0) return;
     h.head_dim_local = h.head_dim;
     h.head_dim = h.v_head_dim = h.rope_dim = static_cast<uint32_t>(s.full_head_dim);
-    h.window = static_cast<uint32_t>(s.window);
     h.rope_theta_local = 10000;
     h.logit_softcap = 30;
     h.n_shared_kv_layers = static_cast<uint32_t>(s.n_sharing);
     h.n_per_layer = static_cast<uint32_t>(s.n_per_layer);
-    for (int32_t i = 0; i < s.n_layers; ++i) {
-        h.sliding.push_back(s.slides_in(i));
-        h.ff_lengths.push_back(static_cast<uint32_t>(s.n_ff_in(i)));
-    }
+    for (int32_t i = 0; i < s.n_layers; ++i) h.ff_lengths.push_back(static_cast<uint32_t>(s.n_ff_in(i)));
 }
 
 Hyper hyper_of(const ModelShape& s) {
@@ -69,6 +68,7 @@ Hyper hyper_of(const ModelShape& s) {
     h.delta_v_heads = u(s.delta_v_heads);
     h.delta_k_dim = h.delta_v_dim = u(s.delta_dim);
     if (s.full_every > 0) add_window(s, h);
+    if (s.all_biased) h.ffn_limit = 7;  // of the gate, which files do not state
     return h;
 }
 
@@ -78,13 +78,6 @@ TensorInfo tensor(std::string name, int64_t cols, int64_t rows = 0) {
     t.type = rows > 0 ? Type::bf16 : Type::f32;
     t.ne = {cols, rows > 0 ? rows : 1, 1, 1};
     t.n_dims = rows > 0 ? 2 : 1;
-    return t;
-}
-
-TensorInfo experts(std::string name, int64_t cols, int64_t rows, int64_t n) {
-    TensorInfo t = tensor(std::move(name), cols, rows);
-    t.ne[2] = n;
-    t.n_dims = 3;
     return t;
 }
 
@@ -117,6 +110,7 @@ void add_attention_tensors(const ModelShape& s, int32_t layer, const AddTensor& 
     add("attn_output.weight", q, s.n_embd);
     if (s.qkv_bias) add("attn_q.bias", q, 0);
     if (s.qk_norm) add("attn_q_norm.weight", dim, 0);
+    if (s.all_biased) add("attn_output.bias", s.n_embd, 0), add("attn_sinks.weight", s.n_heads, 0);
     if (s.shares_in(layer)) return;
     add("attn_k.weight", s.n_embd, kv);
     add("attn_v.weight", s.n_embd, kv);
@@ -137,9 +131,18 @@ void add_expert_tensors(const ModelShape& s, const std::string& block, std::vect
         list.push_back(tensor(cat(block, name), cols, rows));
     };
     add("ffn_gate_inp.weight", s.n_embd, s.n_experts);
-    for (const std::string_view name : {"ffn_gate_exps.weight", "ffn_up_exps.weight"})
-        list.push_back(experts(cat(block, name), s.n_embd, s.n_ff_expert, s.n_experts));
-    list.push_back(experts(cat(block, "ffn_down_exps.weight"), s.n_ff_expert, s.n_embd, s.n_experts));
+    if (s.all_biased) add("ffn_gate_inp.bias", s.n_experts);
+    const auto add_experts = [&](std::string_view name, int64_t cols, int64_t rows) {
+        list.push_back(tensor(cat(block, name, ".weight"), cols, rows));
+        list.back().ne[2] = s.n_experts;
+        list.back().n_dims = 3;
+        if (!s.all_biased) return;
+        list.back().type = Type::mxfp4;
+        add(cat(name, ".bias"), rows, s.n_experts);
+    };
+    add_experts("ffn_gate_exps", s.n_embd, s.n_ff_expert);
+    add_experts("ffn_up_exps", s.n_embd, s.n_ff_expert);
+    add_experts("ffn_down_exps", s.n_ff_expert, s.n_embd);
     if (s.n_ff_shared == 0) return;
     add("ffn_gate_shexp.weight", s.n_embd, s.n_ff_shared);
     add("ffn_up_shexp.weight", s.n_embd, s.n_ff_shared);

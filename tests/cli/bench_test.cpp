@@ -66,6 +66,26 @@ TEST_CASE("bench: products are counted by the rows that they are computed for") 
     }
 }
 
+TEST_CASE("bench: of every shape a small model runs") {
+    const std::string help = nibble_cli({"bench", "--help"}).out;
+    using Case = std::pair<const char*, const char*>;  // and how many layers
+    for (const auto& [name, layers] : {Case{"qwen2.5-0.5b", "2"},
+                                       {"mixtral-8x7b", "2"},
+                                       {"qwen3-30b-a3b", "2"},
+                                       {"qwen3.5-4b", "4"},
+                                       {"qwen3.5-35b-a3b", "4"},
+                                       {"lfm2-1.2b", "3"},
+                                       {"gpt-oss-20b", "2"},
+                                       {"gemma-4-e4b", "14"}}) {
+        INFO(name);
+        CHECK(help.find(name) != std::string::npos);
+        const ProcessResult r =
+            nibble_cli({"bench", "--shape", name, "--layers", layers, "--embd", "256", "--ff", "64",
+                        "--vocab", "4200", "-p", "9", "-n", "2", "-r", "1"});
+        CHECK_MESSAGE(r.code == 0, r.err);
+    }
+}
+
 TEST_CASE("bench: layers that share keys and values scale with the shape") {
     const std::vector<std::string> small = {"--shape", "gemma-4-e2b", "--embd", "64",    "--ff",
                                             "96",      "--vocab",     "4200",   "--json"};
