@@ -77,7 +77,7 @@ Ref Forward::project(Ref input, std::string_view name, Ref residual, std::string
 }
 
 AttentionBatch Forward::batch(int32_t group) const {
-    return {seq_rows_, positions_, page_tables_[static_cast<size_t>(group)]};
+    return {rows_.of_sequences, rows_.positions, page_tables_[static_cast<size_t>(group)]};
 }
 
 Ref Forward::k_cache(int32_t layer) {
@@ -94,19 +94,17 @@ Ref Forward::keep_output_rows(Ref x) {
 
 void Forward::row_inputs() {
     tokens_ = b_.input(std::string(io::tokens), Type::i32, RowDim::tokens, 1);
-    positions_ = b_.input(std::string(io::positions), Type::i32, RowDim::tokens, 1);
-    seq_rows_ = b_.input(std::string(io::seq_rows), Type::i32, RowDim::sequences, 2);
+    rows_.positions = b_.input(std::string(io::positions), Type::i32, RowDim::tokens, 1);
+    rows_.of_sequences = b_.input(std::string(io::seq_rows), Type::i32, RowDim::sequences, 2);
     out_rows_ = b_.input(std::string(io::out_rows), Type::i32, RowDim::outputs, 1);
     slots_.resize(spec_.kv_groups.size());
     page_tables_.resize(spec_.kv_groups.size());
 }
 
-// What layers attend with from here on: output rows alone.
-void Forward::follow_output_rows() {
-    positions_ = b_.input(std::string(io::out_positions), Type::i32, RowDim::outputs, 1);
-    seq_rows_ = b_.input(std::string(io::out_seq_rows), Type::i32, RowDim::sequences, 2);
-    ropes_.clear();
-    rope_tables(positions_);
+Forward::Rows Forward::output_rows() {
+    const Ref positions = b_.input(std::string(io::out_positions), Type::i32, RowDim::outputs, 1);
+    return {positions, b_.input(std::string(io::out_seq_rows), Type::i32, RowDim::sequences, 2),
+            rope_tables(positions)};
 }
 
 void Forward::cache_inputs(int32_t group, bool stores) {
@@ -118,12 +116,15 @@ void Forward::cache_inputs(int32_t group, bool stores) {
                                states ? state_page_columns : kv_.max_pages);
 }
 
-void Forward::rope_tables(Ref positions) {
+// Where the embedding is: what is constant lies there, too.
+std::vector<Ref> Forward::rope_tables(Ref positions) {
+    std::vector<Ref> tables;
     for (const RopeSpec& r : spec_.ropes) {
-        const std::string name = cat("inv_freq.", ropes_.size());
+        const std::string name = cat("inv_freq.", tables.size());
         const Ref inv_freq = b_.weight(weights_.constant(name, r.inv_freq), name);
-        ropes_.push_back(rope_table(b_, positions, inv_freq, {r.magnitude}));
+        tables.push_back(rope_table(b_, positions, inv_freq, {r.magnitude}));
     }
+    return tables;
 }
 
 Ref Forward::through_layer(const LayerSpec& layer, Ref x, Ref for_layers) {
@@ -176,18 +177,20 @@ Ref Forward::record() {
     row_inputs();
     if (kv_.drawn.rows > 0) drawn_ = b_.cache(kv_.drawn, "drawn");
     for (int32_t g = 0; g < static_cast<int32_t>(spec_.kv_groups.size()); ++g) cache_inputs(g, true);
-    rope_tables(positions_);
+    rows_.ropes = rope_tables(rows_.positions);
+    const int32_t last = last_layer_with_memory(spec_);
+    Rows output = last + 1 < n_layers && !spec_.predictor ? output_rows() : Rows{};
     Ref x = embed(b_, tokens_, table("token_embd.weight", spec_.n_vocab, spec_.n_embd), {spec_.embed_scale},
                   drawn_);
     if (spec_.n_positions > 0)
-        x = add(b_, x,
-                embed(b_, positions_, table("position_embd.weight", spec_.n_positions, spec_.n_embd), {}));
+        x = add(
+            b_, x,
+            embed(b_, rows_.positions, table("position_embd.weight", spec_.n_positions, spec_.n_embd), {}));
     const Ref for_layers = spec_.n_per_layer > 0 ? per_layer_inputs(*this, tokens_, x) : Ref{};
-    const int32_t last = last_layer_with_memory(spec_);
     for (int32_t i = 0; i < n_layers; ++i) {
         b_.at(i);
         cuts_ = i >= last && !spec_.predictor;
-        if (cuts_ && i == last + 1) follow_output_rows();
+        if (cuts_ && i == last + 1) rows_ = std::move(output);
         x = through_layer(spec_.layers[static_cast<size_t>(i)], x, for_layers);
     }
     b_.at(n_layers);
@@ -206,7 +209,7 @@ void Forward::record_predictor() {
     b_.at(-1, "embed");
     row_inputs();
     cache_inputs(kv_group_of(layer), true);
-    rope_tables(positions_);
+    rows_.ropes = rope_tables(rows_.positions);
     const Ref hidden = b_.input(std::string(io::hidden), Type::f32, RowDim::tokens, width);
     b_.at(n_layers);
     layer_spec_ = &layer;
@@ -237,8 +240,8 @@ void Forward::record_assistant(const ModelSpec& main, const Tensor& embedding) {
     const Ref query_positions = b_.input(std::string(io::query_positions), Type::i32, RowDim::tokens, 1);
     const Ref hidden = b_.input(std::string(io::hidden), Type::f32, RowDim::tokens, width);
     const Ref token = embed(b_, tokens_, b_.weight(embedding, "token_embd.weight"), {main.embed_scale});
+    rows_.ropes = rope_tables(query_positions);
     b_.at(0);
-    rope_tables(query_positions);
     const Ref both = splice_heads(b_, token, {1, 0, static_cast<int32_t>(width)}, hidden);
     label("nextn.pre_projection");
     Ref x = matmul(b_, matrix("nextn.pre_projection.weight", spec_.n_embd, 2 * width), both);

@@ -86,7 +86,7 @@ class Forward {
     int64_t rows(std::string_view name);  // of a matrix whose height the hyperparameters need not say; or 0
 
     Ref drawn() const { return drawn_; }
-    Ref rope(int32_t index) const { return index < 0 ? Ref{} : ropes_[static_cast<size_t>(index)]; }
+    Ref rope(int32_t index) const { return index < 0 ? Ref{} : rows_.ropes[static_cast<size_t>(index)]; }
     // What a layer has in the cache, by names that tell them apart.
     Ref k_cache(int32_t layer);
     Ref v_cache(int32_t layer);
@@ -109,10 +109,15 @@ class Forward {
     Ref weight(std::string_view name, int64_t rows, int64_t cols, WeightUse use, bool required,
                int64_t first_rows = 0);
     std::string full_name(std::string_view name) const;
+    // What layers attend with: of all rows, or of those that are output.
+    struct Rows {
+        Ref positions, of_sequences;
+        std::vector<Ref> ropes;
+    };
     void row_inputs();
-    void follow_output_rows();
+    Rows output_rows();
     void cache_inputs(int32_t group, bool stores);
-    void rope_tables(Ref positions);
+    std::vector<Ref> rope_tables(Ref positions);
     Ref through_layer(const LayerSpec& layer, Ref x, Ref for_layers = {});
     Ref logits_of(Ref x, int64_t n_tokens);
 
@@ -123,8 +128,9 @@ class Forward {
     Error error_;
     const LayerSpec* layer_spec_ = nullptr;  // of the current layer; null outside layers
     bool cuts_ = false;                      // from within it on there are only output rows
-    Ref tokens_, positions_, seq_rows_, out_rows_, drawn_;
-    std::vector<Ref> slots_, page_tables_, ropes_;
+    Ref tokens_, out_rows_, drawn_;
+    Rows rows_;  // of the current layer
+    std::vector<Ref> slots_, page_tables_;
 };
 
 // Tokens of a row that a device with memory of its own hands over first, in order, beside the logits.
