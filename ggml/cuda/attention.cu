@@ -39,20 +39,30 @@ size_t partial_bytes(const OpArgs& a, int64_t rows) {
 
 bool convertible(Type t) { return t == Type::f16 || t == Type::q8_0 || t == Type::q4_0; }
 
+// Whether values are columns of the keys that the tile kernel reads as such.
+bool has_latents(const OpArgs& a) {
+    const auto& p = a.params->as<AttentionParams>();
+    const Tensor &k = a.in[1], &v = a.in[2];
+    return p.head_dim == latent_dim && p.v_head_dim == latent_v_dim && v.type == k.type &&
+           v.stride == k.stride && v.data == k.data + *row_bytes(k.type, latent_dim - latent_v_dim);
+}
+
 // Whether the tile kernel can read these caches; and which of its kinds.
 bool has_tiles(const OpArgs& a, CacheKind& kind) {
     const auto& p = a.params->as<AttentionParams>();
     const Tensor &q = a.in[0], &k = a.in[1], &v = a.in[2];
     if (reinterpret_cast<uintptr_t>(q.data) % 8 != 0 || q.stride % 8 != 0) return false;  // read in pairs
+    const bool latents = has_latents(a);
     const auto even = [&](const Tensor& t) {
-        return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.cols % 16 == 0 && t.cols <= largest_dim &&
-               t.stride * p.page_size <= INT32_MAX / p.n_kv_heads &&
+        return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.cols % 16 == 0 &&
+               (t.cols <= largest_dim || latents) && t.stride * p.page_size <= INT32_MAX / p.n_kv_heads &&
                t.stride % (t.type == Type::f16 || t.type == Type::bf16 ? 16 : 2) == 0;
     };
-    if (!even(k) || !even(v) || p.page_size < 8 || (p.page_size & (p.page_size - 1)) != 0) return false;
+    if (!even(k) || (!latents && !even(v)) || p.page_size < 8 || (p.page_size & (p.page_size - 1)) != 0)
+        return false;
     // Runs of rows that are converted are fetched whole, with what lies between them.
     const auto apart = [](const Tensor& t) { return size_t(t.stride) != row_bytes(t.type, t.cols); };
-    if (k.type != Type::f16 && k.type != Type::bf16 && (apart(k) || apart(v))) return false;
+    if (k.type != Type::f16 && k.type != Type::bf16 && (apart(k) || (!latents && apart(v)))) return false;
     kind = k.type == Type::bf16                         ? CacheKind::bf16
            : k.type == Type::f16 && v.type == Type::f16 ? CacheKind::f16
                                                         : CacheKind::converted;
@@ -91,7 +101,7 @@ bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<
     launch(tile_kernel<kind, dim, row_groups, together>,
            Dims{tiles, y, args.walkers, 128, shared(args.stages)}, *e.stream, args);
     if (args.walkers > 1 && !args.counters)
-        launch(join_kernel<dim>, Dims{tiles, y, Shape::rows / 4, 128}, *e.stream, args, Shape::rows);
+        launch(join_kernel<Shape::v_dim>, Dims{tiles, y, Shape::rows / 4, 128}, *e.stream, args, Shape::rows);
     return true;
 }
 
@@ -116,6 +126,7 @@ bool launch_covers(const Exec& e, const OpArgs& a, AttentionArgs args, std::span
 
 template <CacheKind kind>
 bool launch_kind(const Exec& e, const OpArgs& a, const AttentionArgs& args, std::span<std::byte> scratch) {
+    if (has_latents(a)) return launch_covers<kind, latent_dim>(e, a, args, scratch);
     const int32_t dim = std::max(args.p.head_dim, args.p.v_head_dim);
     if (dim <= 64) return launch_covers<kind, 64>(e, a, args, scratch);
     if (dim <= 128) return launch_covers<kind, 128>(e, a, args, scratch);

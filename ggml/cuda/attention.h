@@ -201,21 +201,29 @@ __device__ inline void join_row(const AttentionArgs& a, const QueryTile& tile, i
 // How caches come into shared memory: as they are, or converted to f16 there.
 enum class CacheKind : uint8_t { f16, bf16, converted };
 
+// Heads of latent attention (DeepSeek): values are the last columns of the keys, and are read where these
+// lie.
+constexpr int latent_dim = 576, latent_v_dim = 512;
+
 // The tile kernel's shapes: four warps, in `row_groups` groups of 16 query rows, which may multiply together
 // as a warpgroup (generation 9.0).
 template <CacheKind kind, int dim, int row_groups, bool together>
 struct TileShape {
     static constexpr bool warpgroup = together;
     static_assert(!warpgroup || (row_groups == 4 && dim % 64 == 0 && dim <= 128));
+    static constexpr bool latent = dim == latent_dim;
+    static constexpr int v_dim = latent ? latent_v_dim : dim;
     static constexpr int sharers = 4 / row_groups;  // warps of a row group
     static constexpr int rows = 16 * row_groups, keys = dim <= 128 ? 64 : 32;
     static constexpr int steps = dim / 16, key_steps = keys / 16;
-    static constexpr int keys_per_warp = keys / sharers, cols_per_warp = dim / sharers;
+    static constexpr int keys_per_warp = keys / sharers, cols_per_warp = v_dim / sharers;
     // Of a row in shared memory: 8 rows touch all banks once. For warpgroups it is in panels of 64 columns,
     // as their products read them (device.h).
     static constexpr int stride = warpgroup ? 128 : 2 * dim + 16;
     static constexpr int panel_bytes = keys * stride;
     static constexpr int tile_bytes = warpgroup ? dim / 64 * panel_bytes : keys * stride;
+    static constexpr int tiles = latent ? 1 : 2;                               // of keys and of values
+    static constexpr int values_at = latent ? 2 * (dim - v_dim) : tile_bytes;  // from the keys' first byte
     // Where 8 columns of a row are: 16 bytes.
     static __device__ int place(int row, int eight) {
         if constexpr (!warpgroup) return row * stride + eight * 16;
@@ -234,11 +242,12 @@ struct TileShape {
     // A spare word's worth behind the raw rows: codes are read as aligned words.
     static constexpr int64_t raw_bytes(int64_t cache_stride) { return keys * cache_stride + 16; }
     static constexpr int64_t stage_bytes(int64_t k_stride, int64_t v_stride) {
-        return kind == CacheKind::converted ? raw_bytes(k_stride) + raw_bytes(v_stride) : 2 * tile_bytes;
+        if (kind != CacheKind::converted) return tiles * tile_bytes;
+        return raw_bytes(k_stride) + (latent ? 0 : raw_bytes(v_stride));
     }
     static constexpr int64_t shared_bytes(int stages, int64_t k_stride, int64_t v_stride) {
         return query_bytes + weight_bytes + most_bytes + stages * stage_bytes(k_stride, v_stride) +
-               (kind == CacheKind::converted ? 2 * tile_bytes : 0);
+               (kind == CacheKind::converted ? tiles * tile_bytes : 0);
     }
 };
 

@@ -62,6 +62,7 @@ __device__ void convert_rows(Type type, int cols, int64_t stride, const std::byt
 template <class Shape, int dim>
 __device__ void convert_tile(const AttentionArgs& a, const std::byte* raw, std::byte* to, int filled) {
     convert_rows<Shape, dim>(a.k_type, a.p.head_dim, a.k_cache.stride, raw, to, filled);
-    convert_rows<Shape, dim>(a.v_type, a.p.v_head_dim, a.v_cache.stride,
-                             raw + Shape::raw_bytes(a.k_cache.stride), to + Shape::tile_bytes, filled);
+    if constexpr (!Shape::latent)
+        convert_rows<Shape, dim>(a.v_type, a.p.v_head_dim, a.v_cache.stride,
+                                 raw + Shape::raw_bytes(a.k_cache.stride), to + Shape::values_at, filled);
 }

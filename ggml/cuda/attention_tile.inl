@@ -51,7 +51,7 @@ struct TileAttention {
         weights = p += Shape::query_bytes;
         most_of = reinterpret_cast<float*>(p += Shape::weight_bytes);
         ready = p += Shape::most_bytes;
-        stages = kind == CacheKind::converted ? p + 2 * Shape::tile_bytes : p;
+        stages = kind == CacheKind::converted ? p + Shape::tiles * Shape::tile_bytes : p;
     }
 
     // ---- which rows and positions ------------------------------------------------------------------------
@@ -157,6 +157,7 @@ struct TileAttention {
     // Rows as they are, 16 bytes a thread. Positions without a page become zeros, so that a weight of zero
     // does not meet an infinity, and columns behind the head's stay zeros.
     __device__ void fetch_rows(int t, std::byte* to_k) {
+        if constexpr (Shape::latent) return fetch_latent(t, to_k);
         constexpr int chunks = dim / 8, rows_at_once = 128 / chunks;
         const int chunk = thread_index() % chunks, first = thread_index() / chunks;
         const bool of_k = chunk * 8 < a.p.head_dim, of_v = chunk * 8 < a.p.v_head_dim;
@@ -168,8 +169,20 @@ struct TileAttention {
             const int position = t * Shape::keys + first + r;
             copy_async16(to_k + r * Shape::stride, cache_row(a.k_cache, page, position) + chunk * 16,
                          page >= 0 && of_k);
-            copy_async16(to_k + Shape::tile_bytes + r * Shape::stride,
+            copy_async16(to_k + Shape::values_at + r * Shape::stride,
                          cache_row(a.v_cache, page, position) + chunk * 16, page >= 0 && of_v);
+        }
+    }
+    // The same of rows that do not divide among the threads.
+    __device__ void fetch_latent(int t, std::byte* to) {
+        constexpr int chunks = dim / 8;
+        static_assert(Shape::keys == 32 && 32 * chunks % 128 == 0);
+#pragma unroll
+        for (int first = 0; first < 32 * chunks; first += 128) {
+            const int row = (first + thread_index()) / chunks, chunk = (first + thread_index()) % chunks;
+            const int page = shuffle(pages[0], row);
+            copy_async16(to + Shape::place(row, chunk),
+                         cache_row(a.k_cache, page, t * Shape::keys + row) + chunk * 16, page >= 0);
         }
     }
     // Whole runs of rows that lie in one page, byte by byte as they are.
@@ -186,7 +199,7 @@ struct TileAttention {
                     copy_async16(to + b, from + b, page >= 0);
             };
             copy(a.k_cache, to_k);
-            copy(a.v_cache, to_v);
+            if constexpr (!Shape::latent) copy(a.v_cache, to_v);
         }
     }
     __device__ std::byte* stage(int i) const {
@@ -202,10 +215,10 @@ struct TileAttention {
     // Columns of converted tiles beyond the head's stay zero for the whole kernel; others are fetched as
     // zeros.
     __device__ void clear_padding() {
-        for (int half = 0; half < 2; ++half) {
+        for (int half = 0; half < 2 && !Shape::latent; ++half) {
             const int used = half ? a.p.v_head_dim : a.p.head_dim, per_row = (dim - used) / 8;
             for (int i = thread_index(); i < Shape::keys * per_row; i += 128)
-                *reinterpret_cast<Words4*>(ready + half * Shape::tile_bytes +
+                *reinterpret_cast<Words4*>(ready + half * Shape::values_at +
                                            Shape::place(i / per_row, used / 8 + i % per_row)) = Words4{};
         }
     }
@@ -320,9 +333,9 @@ struct TileAttention {
         Weights w;
         weigh(s, reference, w);
         if constexpr (Shape::warpgroup)
-            add_values_together(*this, k + Shape::tile_bytes, w);
+            add_values_together(*this, k + Shape::values_at, w);
         else
-            add_values(*this, k + Shape::tile_bytes, w);
+            add_values(*this, k + Shape::values_at, w);
     }
 
     // ---- splits and the result
@@ -451,7 +464,7 @@ struct TileAttention {
         walk(t);
         if (alone || !a.counters || !arrived_last()) return;
         for (int r = warp_index(); r < Shape::rows && tile.row + r < tile.rows; r += 4)
-            join_row<dim>(a, tile, index, Shape::rows, r);
+            join_row<Shape::v_dim>(a, tile, index, Shape::rows, r);
     }
 };
 

@@ -33,6 +33,7 @@ struct Problem {
     std::vector<Part> parts;
     bool sinks = false;
     float q_scale = 2;
+    bool shared = false;      // the values are the last columns of the keys
     int64_t spare_pages = 1;  // columns of the page table beyond the longest context
 };
 
@@ -128,9 +129,11 @@ struct Subject {
                                    b.input("page_table", Type::i32, RowDim::sequences, data.max_pages)};
         const Tensor sink_row{sinks.data.get(),         1,         c.p.n_heads,
                               int64_t{c.p.n_heads} * 4, Type::f32, Layout::rows};
-        const Ref out = attention(b, q, b.cache(cache(k, c.k_type, c.p.head_dim), "k"),
-                                  b.cache(cache(v, c.v_type, c.p.v_head_dim), "v"), batch, c.p,
-                                  c.sinks ? b.weight(sink_row, "sinks") : Ref{});
+        const Ref keys = b.cache(cache(k, c.k_type, c.p.head_dim), "k"),
+                  values = c.shared ? b.columns(keys, c.p.head_dim - c.p.v_head_dim, c.p.v_head_dim)
+                                    : b.cache(cache(v, c.v_type, c.p.v_head_dim), "v");
+        const Ref out =
+            attention(b, q, keys, values, batch, c.p, c.sinks ? b.weight(sink_row, "sinks") : Ref{});
         b.mark_output(out, "out");
         Backend* const list[] = {&backend};
         auto program = compile(std::move(b), {}, list);
@@ -202,6 +205,13 @@ std::vector<Problem> problems() {
         add(heads(2, 2, 256, 256), t, t, {{300, 3}, {0, 40}}, true);
     }
     for (const Type t : {f16, Type::bf16, Type::q8_0}) add(heads(2, 1, 512, 512), t, t, {{140, 1}, {0, 9}});
+    for (const Type t : {f16, Type::bf16, Type::q8_0, Type::q4_0}) {  // heads of latent attention
+        add(heads(16, 1, 576, 512), t, t, {{300, 1}, {5, 3}});
+        list.back().shared = true;
+    }
+    add(heads(10, 1, 576, 512, 0, 8), f16, f16, {{500, 1}});
+    list.back().shared = true;
+    add(heads(2, 1, 576, 512), f16, f16, {{40, 2}});  // values of their own
     add(heads(5, 1, 96, 96), f16, f16, {{500, 9}, {0, 1}, {30, 2}});
     add(heads(20, 1, 64, 64), f16, f16, {{300, 1}, {40, 1}});
     add(heads(20, 1, 64, 64), f16, f16, {{300, 1}, {40, 5}});
