@@ -270,7 +270,18 @@ def deepseek_v3():
     return transformers.DeepseekV3Config(**latent(q_lora_rank=40, n_routed_experts=8, num_experts_per_tok=3,
                                                   n_shared_experts=1, n_group=4, topk_group=2, norm_topk_prob=True,
                                                   routed_scaling_factor=2.5, rope_parameters=yarn)), \
-        {"v4": True, "weights": choice_bias, "changes": {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}}
+        {"v4": True, "weights": choice_bias, "changes": {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+         "predictor": glm_predictor}
+
+
+@architecture
+def glm4_moe_lite():
+    shape = latent(q_lora_rank=40, n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=1, norm_topk_prob=True,
+                   routed_scaling_factor=1.8, rope_parameters=rope(1000000.0))
+    del shape["first_k_dense_replace"]
+    kinds = ["dense", "sparse", "sparse"]
+    return transformers.Glm4MoeLiteConfig(**shape, mlp_layer_types=kinds), \
+        {"weights": choice_bias, "predictor": glm_predictor}
 
 
 @architecture
@@ -573,7 +584,8 @@ class Predictor:
         if getattr(config, "layer_types", None):
             config.layer_types = ["full_attention"]
         base = model.model
-        place = getattr(config, "first_k_dense_replace", 0)  # behind the dense layers, where there are some
+        kinds = getattr(config, "mlp_layer_types", ["sparse"])
+        place = getattr(config, "first_k_dense_replace", kinds.index("sparse"))  # behind dense layers, if any
         self.layer = MtpLayer(config, type(base.layers[-1]), type(base.norm), place).float().eval()
         randomize(self.layer, seed + 3, offset_norms)
         self.model = model

@@ -255,7 +255,8 @@ TEST_CASE("a missing or surplus tensor is refused by its name, whatever the hype
 
 TEST_CASE("layers that predict tokens further ahead are left out, and this is said") {
     const Copy copy("deepseek_v3");
-    copy.change("/num_hidden_layers", 2);
+    copy.change("/num_hidden_layers", 2);  // so that what predicts is the second of two, which is not used
+    copy.change("/num_nextn_predict_layers", 2);
     const auto model = open(copy.dir);
     REQUIRE_MESSAGE(model, (model ? "" : model.error().message()));
     REQUIRE((*model)->notes.size() == 1);

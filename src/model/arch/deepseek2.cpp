@@ -1,6 +1,7 @@
-// deepseek2: DeepSeek V2, V3, R1 and what is built like them (Kimi K2, Moonlight, GLM 4.7 Flash as GGUF).
+// deepseek2: DeepSeek V2, V3, R1 and what is built like them (Kimi K2, Moonlight, GLM 4.7 Flash).
 // Latent attention, many small experts beside shared ones, chosen by softmax (V2) or by sigmoid with a bias
 // (V3), the first layers dense. Rotation in adjacent pairs.
+#include <algorithm>
 #include <cmath>
 
 #include "ggml/base/cat.h"
@@ -83,6 +84,15 @@ void choice_fields(Fields& f, Hyper& h) {
     group_field("expert_group_used_count", "topk_group", h.n_expert_groups_used);
 }
 
+// How many layers come before those with experts, which config.json may say layer by layer.
+void dense_fields(Fields& f, Hyper& h) {
+    std::vector<bool> dense;
+    f.flags("", "mlp_layer_types", "dense", "sparse", dense);
+    if (!dense.empty())
+        h.n_dense_layers = static_cast<uint32_t>(std::ranges::find(dense, false) - dense.begin());
+    f.optional("leading_dense_block_count", "first_k_dense_replace", h.n_dense_layers);
+}
+
 void fields(Fields& f, Hyper& h) {
     next_layer_fields(f, h);
     head_fields(f, h);
@@ -94,7 +104,7 @@ void fields(Fields& f, Hyper& h) {
     f.optional("expert_weights_scale", "routed_scaling_factor", h.expert_scale);
     f.optional("expert_feed_forward_length", "moe_intermediate_size", h.n_ff_expert);
     f.optional("expert_shared_count", "n_shared_experts", h.n_experts_shared);
-    f.optional("leading_dense_block_count", "first_k_dense_replace", h.n_dense_layers);
+    dense_fields(f, h);
     f.expect("hidden_act", {"silu"});
     f.expect("moe_layer_freq", {"1"});
     f.expect("rope_interleave", {"true"});
@@ -125,7 +135,13 @@ Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
 }  // namespace
 
 extern const Architecture deepseek2_arch;
-const Architecture deepseek2_arch{
-    "deepseek2", {"deepseek_v2", "deepseek_v3"}, fields, build, standard_names(), false, names};
+const Architecture deepseek2_arch{"deepseek2",
+                                  {"deepseek_v2", "deepseek_v3", "glm4_moe_lite"},
+                                  fields,
+                                  build,
+                                  standard_names(),
+                                  false,
+                                  names,
+                                  true};
 
 }  // namespace nibble
