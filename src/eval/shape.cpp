@@ -35,6 +35,16 @@ constexpr ModelShape biased(ModelShape s) {
     return s;
 }
 
+// With latent attention, as DeepSeek and GLM 4.7 Flash have it.
+constexpr ModelShape latent(ModelShape s, int32_t q_latent, int32_t kv_latent, int32_t rope_dim,
+                            int32_t v_head_dim) {
+    s.q_latent = q_latent;
+    s.kv_latent = kv_latent;
+    s.rope_dim = rope_dim;
+    s.v_head_dim = v_head_dim;
+    return s;
+}
+
 // With short convolutions, as LFM2 has them.
 constexpr ModelShape convolving(ModelShape s, std::string_view attends) {
     s.attends = attends;
@@ -84,6 +94,9 @@ std::span<const ModelShape> all_shapes() {
         sharing(linear({"qwen3.5-35b-a3b", "qwen35moe", 40, 2048, 512, 16, 2, 256, 248320, 262144, 1e7f,
                         false, false, true, 256, 8, 512},
                        32)),
+        latent(sharing({"glm-4.7-flash", "deepseek2", 47, 2048, 10240, 20, 20, 256, 154880, 202752, 1e6f,
+                        false, false, false, 64, 4, 1536}),
+               768, 512, 64, 256),
         biased({"gpt-oss-20b", "gpt-oss", 24, 2880, 2880, 64, 8, 64, 201088, 131072, 150000, false, true,
                 false, 32, 4, 2880}),
         convolving({"lfm2-1.2b", "lfm2", 16, 2048, 8192, 32, 8, 64, 65536, 128000, 1e6f, true, false, true},

@@ -37,9 +37,12 @@ struct ModelShape {
     // The last layers have no keys and values of their own, and may have wider feed-forwards.
     int32_t n_sharing = 0, n_ff_sharing = 0;
     int32_t n_per_layer = 0;  // columns of what a token has for each layer (Gemma 4); 0: none
-
+    // Latent attention (DeepSeek): columns of the compressed queries and keys, of a head that rotate, and of
+    // its values. The first layer is dense; experts are chosen by sigmoid.
+    int32_t q_latent = 0, kv_latent = 0, rope_dim = 0, v_head_dim = 0;  // 0: none
     bool all_biased = false;  // all products have biases, and heads sinks; experts are in MXFP4 (gpt-oss)
 
+    bool has_experts_in(int32_t layer) const { return n_experts > 0 && layer >= (kv_latent > 0 ? 1 : 0); }
     bool attends_in(int32_t layer) const {
         return attends.empty() || attends[static_cast<size_t>(layer) % attends.size()] == 'a';
     }

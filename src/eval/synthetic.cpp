@@ -43,6 +43,16 @@ void add_window(const ModelShape& s, Hyper& h) {
     for (int32_t i = 0; i < s.n_layers; ++i) h.ff_lengths.push_back(static_cast<uint32_t>(s.n_ff_in(i)));
 }
 
+void add_latents(const ModelShape& s, Hyper& h) {
+    h.latent_dim = static_cast<uint32_t>(s.kv_latent);
+    h.q_latent_dim = static_cast<uint32_t>(s.q_latent);
+    h.rope_dim = static_cast<uint32_t>(s.rope_dim);
+    h.v_head_dim = static_cast<uint32_t>(s.v_head_dim);
+    h.gating = Gating::sigmoid;
+    h.n_dense_layers = h.n_experts_shared = 1;
+    h.n_ff_shared = 0;
+}
+
 Hyper hyper_of(const ModelShape& s) {
     const auto u = [](int32_t v) { return static_cast<uint32_t>(v); };
     Hyper h;
@@ -68,16 +78,18 @@ Hyper hyper_of(const ModelShape& s) {
     h.delta_v_heads = u(s.delta_v_heads);
     h.delta_k_dim = h.delta_v_dim = u(s.delta_dim);
     if (s.full_every > 0) add_window(s, h);
+    if (s.kv_latent > 0) add_latents(s, h);
     if (s.all_biased) h.ffn_limit = 7;  // of the gate, which files do not state
     return h;
 }
 
-TensorInfo tensor(std::string name, int64_t cols, int64_t rows = 0) {
+// `n`: so many matrices, of experts or heads.
+TensorInfo tensor(std::string name, int64_t cols, int64_t rows = 0, int64_t n = 0) {
     TensorInfo t;
     t.name = std::move(name);
     t.type = rows > 0 ? Type::bf16 : Type::f32;
-    t.ne = {cols, rows > 0 ? rows : 1, 1, 1};
-    t.n_dims = rows > 0 ? 2 : 1;
+    t.ne = {cols, rows > 0 ? rows : 1, n > 0 ? n : 1, 1};
+    t.n_dims = n > 0 ? 3 : rows > 0 ? 2 : 1;
     return t;
 }
 
@@ -118,6 +130,20 @@ void add_attention_tensors(const ModelShape& s, int32_t layer, const AddTensor& 
     if (s.qk_norm) add("attn_k_norm.weight", dim, 0);
 }
 
+void add_latent_tensors(const ModelShape& s, const std::string& block, std::vector<TensorInfo>& list) {
+    const auto add = [&](std::string_view name, int64_t cols, int64_t rows = 0, int64_t n = 0) {
+        list.push_back(tensor(cat(block, name, ".weight"), cols, rows, n));
+    };
+    add("attn_q_a", s.n_embd, s.q_latent);
+    add("attn_q_a_norm", s.q_latent);
+    add("attn_q_b", s.q_latent, int64_t{s.n_heads} * s.head_dim);
+    add("attn_kv_a_mqa", s.n_embd, s.kv_latent + s.rope_dim);
+    add("attn_kv_a_norm", s.kv_latent);
+    add("attn_k_b", s.head_dim - s.rope_dim, s.kv_latent, s.n_heads);
+    add("attn_v_b", s.kv_latent, s.v_head_dim, s.n_heads);
+    add("attn_output", int64_t{s.n_heads} * s.v_head_dim, s.n_embd);
+}
+
 // Of a layer that takes what a token has for it, and norms what its blocks give.
 void add_per_layer_tensors(const ModelShape& s, const AddTensor& add) {
     add("inp_gate.weight", s.n_embd, s.n_per_layer);
@@ -133,9 +159,7 @@ void add_expert_tensors(const ModelShape& s, const std::string& block, std::vect
     add("ffn_gate_inp.weight", s.n_embd, s.n_experts);
     if (s.all_biased) add("ffn_gate_inp.bias", s.n_experts);
     const auto add_experts = [&](std::string_view name, int64_t cols, int64_t rows) {
-        list.push_back(tensor(cat(block, name, ".weight"), cols, rows));
-        list.back().ne[2] = s.n_experts;
-        list.back().n_dims = 3;
+        list.push_back(tensor(cat(block, name, ".weight"), cols, rows, s.n_experts));
         if (!s.all_biased) return;
         list.back().type = Type::mxfp4;
         add(cat(name, ".bias"), rows, s.n_experts);
@@ -147,7 +171,10 @@ void add_expert_tensors(const ModelShape& s, const std::string& block, std::vect
     add("ffn_gate_shexp.weight", s.n_embd, s.n_ff_shared);
     add("ffn_up_shexp.weight", s.n_embd, s.n_ff_shared);
     add("ffn_down_shexp.weight", s.n_ff_shared, s.n_embd);
-    add("ffn_gate_inp_shexp.weight", s.n_embd);
+    if (s.kv_latent > 0)
+        add("exp_probs_b.bias", s.n_experts);
+    else
+        add("ffn_gate_inp_shexp.weight", s.n_embd);
 }
 
 std::vector<TensorInfo> tensors_of(const ModelShape& s) {
@@ -174,9 +201,12 @@ std::vector<TensorInfo> tensors_of(const ModelShape& s) {
         }
         add("attn_norm.weight", s.n_embd);
         add(cat(s.ffn_norm, ".weight"), s.n_embd);
-        ahead || s.attends_in(i) ? add_attention_tensors(s, i, add) : add_state_tensors(s, add);
+        if (s.kv_latent > 0)
+            add_latent_tensors(s, block, list);
+        else
+            ahead || s.attends_in(i) ? add_attention_tensors(s, i, add) : add_state_tensors(s, add);
         if (s.n_per_layer > 0) add_per_layer_tensors(s, add);
-        if (s.n_experts > 0) {
+        if (s.has_experts_in(i)) {
             add_expert_tensors(s, block, list);
             continue;
         }

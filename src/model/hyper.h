@@ -71,6 +71,7 @@ struct Hyper {
     uint32_t n_next_layers = 0;        // behind the others, for tokens further ahead
     uint32_t n_backbone = 0;           // width of the model that this one guesses for; 0: it is one by itself
     uint32_t latent_dim = 0;           // of keys and values
+    uint32_t q_latent_dim = 0;         // of compressed queries, which tensors say as well; 0: they are not
     std::vector<uint32_t> kv_heads;    // per layer; empty: n_kv_heads in all
     std::vector<uint32_t> ff_lengths;  // per layer; empty: n_ff in all
     uint32_t head_dim_local = 0;       // of sliding layers; 0: as the others

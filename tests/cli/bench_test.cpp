@@ -76,6 +76,7 @@ TEST_CASE("bench: of every shape a small model runs") {
                                        {"qwen3.5-35b-a3b", "4"},
                                        {"lfm2-1.2b", "3"},
                                        {"gpt-oss-20b", "2"},
+                                       {"glm-4.7-flash", "2"},
                                        {"gemma-4-e4b", "14"}}) {
         INFO(name);
         CHECK(help.find(name) != std::string::npos);

@@ -32,6 +32,9 @@ void head_fields(Fields& f, Hyper& h) {
         standard_fields(f, h);
     }
     f.required("attention.kv_lora_rank", "kv_lora_rank", h.latent_dim);
+    // Not needed here, but by other readers of the files that are written.
+    if (!f.is_writing() || h.q_latent_dim > 0)
+        f.optional("attention.q_lora_rank", "q_lora_rank", h.q_latent_dim);
     f.optional("attention.key_length_mla", "", h.head_dim);
     f.optional("attention.value_length_mla", "v_head_dim", h.v_head_dim);
     if (!f.from_hf()) return;
