@@ -23,22 +23,18 @@ Placement last_layers(int32_t n_layers, int32_t n) {
 // values, with these.
 int32_t fewest_layers(const ModelSpec& spec) {
     size_t first = spec.layers.size();
-    for (const LayerSpec& l : spec.layers)
-        if (const auto* a = std::get_if<AttentionSpec>(&l.mixer); a && a->kv_layer >= 0)
-            first = std::min(first, static_cast<size_t>(a->kv_layer));
+    for (const LayerSpec& l : spec.layers) first = std::min(first, shared_kv_layer(l).value_or(first));
     return static_cast<int32_t>(spec.layers.size() - first);
 }
 
 // Layers that share keys and values must share a device.
 Result<void> check_shared(const ModelSpec& spec, const Placement& placement) {
     for (size_t i = 0; i < spec.layers.size() && i < placement.layers.size(); ++i) {
-        const auto* a = std::get_if<AttentionSpec>(&spec.layers[i].mixer);
-        if (!a || a->kv_layer < 0) continue;
-        if (placement.layers[static_cast<size_t>(a->kv_layer)] != placement.layers[i])
-            return Error{
-                ErrorCode::invalid_argument, "--gpu-layers",
-                cat("layer ", i, " attends to the keys of layer ", a->kv_layer, ", on another device"),
-                cat("give 0 or at least ", fewest_layers(spec))};
+        const auto of = shared_kv_layer(spec.layers[i]);
+        if (of && placement.layers[*of] != placement.layers[i])
+            return Error{ErrorCode::invalid_argument, "--gpu-layers",
+                         cat("layer ", i, " attends to the keys of layer ", *of, ", on another device"),
+                         cat("give 0 or at least ", fewest_layers(spec))};
     }
     return {};
 }

@@ -263,19 +263,17 @@ class Stock {
     std::vector<std::byte> data_;
 };
 
-void fill_vector(const TensorInfo& t, std::span<std::byte> out) {
+void fill_vector(const ModelShape& s, const TensorInfo& t, std::span<std::byte> out) {
+    if (t.name == "rope_freqs.weight") {
+        const auto divisors = rotating_divisors(out.size() / sizeof(float), s.rope_share);
+        std::memcpy(out.data(), divisors.data(), out.size());
+        return;
+    }
     // Norms pass their input through, biases are absent in effect, states fade.
     const float value = t.name.find("norm") != std::string::npos ? 1.0f
                         : t.name.ends_with(".ssm_a")             ? -1.0f
                                                                  : 0.0f;
     for (size_t i = 0; i < out.size(); i += sizeof value) std::memcpy(out.data() + i, &value, sizeof value);
-}
-
-// Divisors of frequencies: pairs of a head that do not rotate have one of zero.
-void fill_divisors(float share, std::span<std::byte> out) {
-    std::vector<float> divisors(out.size() / sizeof(float), 1e30f);
-    std::fill_n(divisors.begin(), rotating_pairs(divisors.size(), share), 1.0f);
-    std::memcpy(out.data(), divisors.data(), out.size());
 }
 
 Result<void> check(const ModelShape& s) {
@@ -324,9 +322,7 @@ Result<TensorFile> synthetic_model(const ModelShape& shape, std::string_view rec
         t.type = p.type;
         const std::span<std::byte> data(memory.get() + at, p.bytes);
         t.data = data;
-        const bool divides = t.name == "rope_freqs.weight";
-        if (fill == Fill::random && t.n_dims == 1 && divides) fill_divisors(shape.rope_share, data);
-        if (fill == Fill::random && t.n_dims == 1 && !divides) fill_vector(t, data);
+        if (fill == Fill::random && t.n_dims == 1) fill_vector(shape, t, data);
         if (fill == Fill::random && t.n_dims > 1)
             stocks.try_emplace(t.type, t.type, scale, seed).first->second.fill(data, mixed(seed + at), pool);
         at += round_up<size_t>(p.bytes, tensor_alignment);

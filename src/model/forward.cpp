@@ -161,11 +161,7 @@ namespace {
 // makes prompts much cheaper where many layers share the keys and values of others (Gemma 4).
 int32_t last_layer_with_memory(const ModelSpec& spec) {
     auto i = static_cast<int32_t>(spec.layers.size()) - 1;
-    const auto shares = [&] {
-        const auto* a = std::get_if<AttentionSpec>(&spec.layers[static_cast<size_t>(i)].mixer);
-        return a && a->kv_layer >= 0;
-    };
-    while (i > 0 && shares()) --i;
+    while (i > 0 && shared_kv_layer(spec.layers[static_cast<size_t>(i)])) --i;
     return i;
 }
 

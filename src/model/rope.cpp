@@ -44,6 +44,12 @@ size_t rotating_pairs(size_t pairs, float share) {
     return static_cast<size_t>(static_cast<double>(pairs) * static_cast<double>(share) + 1e-4);
 }
 
+std::vector<float> rotating_divisors(size_t pairs, float share) {
+    std::vector<float> divisors(pairs, 1e30f);
+    std::fill_n(divisors.begin(), rotating_pairs(pairs, share), 1.0f);
+    return divisors;
+}
+
 float yarn_magnitude(float factor, float mscale) {
     return static_cast<float>(0.1 * static_cast<double>(mscale) * std::log(std::max(1.0f, factor)) + 1);
 }

@@ -16,6 +16,10 @@ Result<std::vector<float>> rope_factors(const RopeScaling& scaling, float theta,
 // How many of the pairs of a head rotate, the first, when a share of it does.
 size_t rotating_pairs(size_t pairs, float share);
 
+// The same as divisors of frequencies, as GGUF states it in rope_freqs.weight: those of other pairs are so
+// large that they do not rotate.
+std::vector<float> rotating_divisors(size_t pairs, float share);
+
 // YaRN's factor on what rotates, 1 + 0.1 mscale ln(factor).
 float yarn_magnitude(float factor, float mscale);
 

@@ -35,6 +35,11 @@ KvLayer kv_layer(const Mamba2Spec& m) {
 
 }  // namespace
 
+std::optional<size_t> shared_kv_layer(const LayerSpec& layer) {
+    const auto* const a = std::get_if<AttentionSpec>(&layer.mixer);
+    return a && a->kv_layer >= 0 ? std::optional(static_cast<size_t>(a->kv_layer)) : std::nullopt;
+}
+
 Result<void> attach(ModelSpec& assistant, const ModelSpec& main) {
     const auto unfit = [&](std::string what) {
         return Error{ErrorCode::invalid_argument, assistant.arch, std::move(what),
@@ -124,9 +129,8 @@ std::optional<size_t> kv_bytes_read_per_token(const ModelSpec& spec, Type k_type
     const auto layers = kv_layers(spec);
     size_t bytes = 0;
     for (size_t i = 0; i < spec.layers.size(); ++i) {
-        const auto* a = std::get_if<AttentionSpec>(&spec.layers[i].mixer);
-        const bool others = a && a->kv_layer >= 0;
-        const auto one = kv_bytes(layers[others ? static_cast<size_t>(a->kv_layer) : i], k_type, v_type);
+        const size_t of = shared_kv_layer(spec.layers[i]).value_or(i);
+        const auto one = kv_bytes(layers[of], k_type, v_type);
         if (!one) return {};
         bytes += *one;
     }

@@ -182,6 +182,9 @@ struct ModelSpec {
 // model has no positions beyond some number and the context is longer.
 Result<void> use_context(ModelSpec& spec, int32_t ctx);
 
+// The layer to whose keys and values this one attends, where they are not its own.
+std::optional<size_t> shared_kv_layer(const LayerSpec& layer);
+
 // Lets each layer of a model with a backbone attend to the last layer of its kind in `main` that has keys and
 // values of its own. An Error when they do not fit together.
 Result<void> attach(ModelSpec& assistant, const ModelSpec& main);

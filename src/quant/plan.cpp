@@ -55,12 +55,8 @@ Result<std::vector<std::pair<std::string, std::vector<float>>>> factor_tensors(c
     const RopeScaling& s = h.rope_scaling;
     if (s.type == "longrope")
         list = {{"rope_factors_long.weight", s.long_factors}, {"rope_factors_short.weight", s.short_factors}};
-    if (h.rotated_share < 1) {
-        std::vector<float> divisors(h.rope_dim / 2, 1.0f);
-        const size_t pairs = rotating_pairs(divisors.size(), h.rotated_share);
-        std::fill(divisors.begin() + static_cast<std::ptrdiff_t>(pairs), divisors.end(), 1e30f);
-        list.emplace_back("rope_freqs.weight", std::move(divisors));
-    }
+    if (h.rotated_share < 1)
+        list.emplace_back("rope_freqs.weight", rotating_divisors(h.rope_dim / 2, h.rotated_share));
     if (s.type == "llama3")
         list.emplace_back("rope_freqs.weight",
                           NIBBLE_TRY(rope_factors(s, h.rope_theta, static_cast<int32_t>(h.rope_dim))));
