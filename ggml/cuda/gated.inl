@@ -25,6 +25,8 @@ __device__ inline float activated(Activation act, float x) {
             return logistic(x, 1.702f * x);
         case Activation::sigmoid:
             return logistic(1, x);
+        case Activation::relu_squared:
+            return x > 0 || x != x ? x * x : 0;
     }
     return x;
 }

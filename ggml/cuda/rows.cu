@@ -85,7 +85,7 @@ __global__ void norm_kernel(View x, View weight, View bias, View residual, View 
     wait_for_previous();
     auto* const partial = reinterpret_cast<float*>(shared_memory());
     const int64_t r = block_x();
-    const int first = block_y() * group;
+    const int first = block_y() * group, of_weight = p.by_column ? first : 0;
     const float* const in = x.row(r) + first;
     float mean = 0;
     if (p.subtract_mean) {
@@ -96,8 +96,8 @@ __global__ void norm_kernel(View x, View weight, View bias, View residual, View 
     const float scale = norm_factor(in, group, mean, p.eps, partial);
     for (int i = thread_index(); i < group; i += block_threads()) {
         float y = (in[i] - mean) * scale;
-        if (weight) y *= weight.row(0)[i];
-        if (bias) y += bias.row(0)[i];
+        if (weight) y *= weight.row(0)[of_weight + i];
+        if (bias) y += bias.row(0)[of_weight + i];
         if (residual) y += residual.row(r)[first + i];
         out.row(r)[first + i] = y;
     }

@@ -85,9 +85,37 @@ Result<nlohmann::json> parse_json(std::string_view text, const std::string& wher
     }
 }
 
+namespace {
+
+// Python writes numbers that JSON does not have; here as transformers 5 has them, {"__float__": "Infinity"}.
+std::string without_python_numbers(std::string_view text) {
+    std::string out;
+    bool quoted = false;
+    for (size_t i = 0; i < text.size();) {
+        size_t n = 1;
+        if (!quoted)
+            for (const std::string_view number : {"Infinity", "-Infinity", "NaN"})
+                if (text.substr(i).starts_with(number)) n = number.size();
+        if (quoted && text[i] == '\\') n = std::min<size_t>(2, text.size() - i);
+        if (text[i] == '"') quoted = !quoted;
+        const std::string_view part = text.substr(i, n);
+        out += quoted || n == 1 ? std::string(part) : cat(R"({"__float__":")", part, R"("})");
+        i += n;
+    }
+    return out;
+}
+
+}  // namespace
+
 Result<nlohmann::json> read_json_object(const std::filesystem::path& path, size_t max_bytes) {
     const std::string text = NIBBLE_TRY(read_text_file(path, max_bytes));
-    nlohmann::json doc = NIBBLE_TRY(parse_json(text, path.string()));
+    auto parsed = parse_json(text, path.string());
+    if (!parsed) {
+        auto again = parse_json(without_python_numbers(text), path.string());
+        if (!again) return parsed.error();
+        parsed = std::move(again);
+    }
+    nlohmann::json doc = std::move(*parsed);
     if (!doc.is_object())
         return Error{ErrorCode::corrupt, path.string(), cat("must hold a JSON object, not ", doc.type_name()),
                      ""};

@@ -26,6 +26,8 @@ double activated(Activation act, double x) {
             return x / (1 + std::exp(-1.702 * x));
         case Activation::sigmoid:
             return 1 / (1 + std::exp(-x));
+        case Activation::relu_squared:
+            return x > 0 || std::isnan(x) ? x * x : 0;
     }
     return x;
 }
@@ -86,9 +88,9 @@ Cost take_rows_cost(const OpArgs& a) {
     return {0, bytes, bytes};
 }
 
-constexpr Activation all_activations[] = {Activation::silu,       Activation::gelu_tanh, Activation::gelu_erf,
-                                          Activation::relu,       Activation::tanh,      Activation::none,
-                                          Activation::gelu_quick, Activation::sigmoid};
+constexpr Activation all_activations[] = {
+    Activation::silu, Activation::gelu_tanh,  Activation::gelu_erf, Activation::relu,        Activation::tanh,
+    Activation::none, Activation::gelu_quick, Activation::sigmoid,  Activation::relu_squared};
 
 std::vector<OpCase> glu_cases() {
     std::vector<OpCase> list;

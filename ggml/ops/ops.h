@@ -58,11 +58,13 @@ constexpr int64_t embedded_row(int32_t id, const float* drawn, int64_t drawn_row
 
 // ---- norm: RMS norm or layer norm, whole rows or groups of columns (per-head norms) ---------------------
 // For each group g of `group` columns (0: the whole row): y = (x - mean?) / sqrt(mean(x^2) + eps) * weight
-// (+ bias) (+ residual). weight, bias f32 [1 x group]; residual like x. Output f32 like x.
+// (+ bias) (+ residual). weight, bias f32 [1 x group], the same for every group, or [1 x cols] with
+// `by_column`; residual like x. Output f32 like x.
 struct NormParams {
     float eps = 1e-5f;
     int32_t group = 0;
     bool subtract_mean = false;
+    bool by_column = false;
 };
 Ref norm(Builder& b, Ref x, Ref weight, NormParams p = {}, Ref bias = {}, Ref residual = {});
 
@@ -147,8 +149,19 @@ Ref attention(Builder& b, Ref q, Ref k_cache, Ref v_cache, const AttentionBatch&
 // x f32 [T x 2F], gate in the first F columns, up in the last, or each [T x F] by itself -> f32 [T x F] =
 // act(gate) * (up + up_shift).
 // With `limit` > 0 the gate is first cut to at most `limit` and up to [-limit, limit]. gelu_quick(x) is
-// x * sigmoid(1.702 x) (arXiv:1606.08415, section 2).
-enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf, relu, tanh, none, gelu_quick, sigmoid };
+// x * sigmoid(1.702 x) (arXiv:1606.08415, section 2), relu_squared(x) max(x, 0)^2 (arXiv:2109.08668, section
+// 3.2).
+enum class Activation : uint8_t {
+    silu,
+    gelu_tanh,
+    gelu_erf,
+    relu,
+    tanh,
+    none,
+    gelu_quick,
+    sigmoid,
+    relu_squared
+};
 struct GluParams {
     Activation act = Activation::silu;
     float limit = 0;

@@ -33,12 +33,15 @@ void add(Fnv& fnv, const LatentAttentionSpec& a) {
 void add(Fnv& fnv, const DeltaNetSpec& d) {
     fnv.numbers(d.n_k_heads, d.n_v_heads, d.k_dim, d.v_dim, d.n_taps, d.tiled);
 }
-void add(Fnv& fnv, const Mamba2Spec& m) { fnv.numbers(m.n_groups, m.n_heads, m.k_dim, m.v_dim, m.n_taps); }
+void add(Fnv& fnv, const Mamba2Spec& m) {
+    fnv.numbers(m.n_groups, m.n_heads, m.k_dim, m.v_dim, m.n_taps, m.group_norm);
+}
+void add(Fnv&, const NoBlock&) {}
 void add(Fnv& fnv, const ShortConvSpec& s) { fnv.numbers(s.n_taps); }
 void add(Fnv& fnv, const DenseFfnSpec& f) { fnv.numbers(f.n_ff, f.act, f.gated); }
 void add(Fnv& fnv, const MoeFfnSpec& f) {
     fnv.numbers(f.n_experts, f.n_used, f.n_ff, f.normalize, f.gating, f.n_groups, f.n_groups_used, f.scale,
-                f.router_scale, f.act, f.limit, f.up_shift, f.n_ff_shared);
+                f.router_scale, f.act, f.limit, f.up_shift, f.n_ff_shared, f.gated, f.latent_dim);
 }
 void add(Fnv& fnv, const TwinFfnSpec& f) { add(fnv, f.dense), add(fnv, f.experts); }
 

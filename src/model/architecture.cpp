@@ -41,7 +41,9 @@ Result<const Architecture*> find_architecture(const TensorFile& file) {
         name = NIBBLE_TRY(file.metadata().require_str("general.architecture"));
     }
     for (const Architecture* a : all_architectures())
-        if (hf ? std::ranges::find(a->hf, name) != a->hf.end() : a->gguf == name) return a;
+        if (hf ? std::ranges::find(a->hf, name) != a->hf.end() && (!a->is_of || a->is_of(file.config()))
+               : a->gguf == name)
+            return a;
     return Error{ErrorCode::unsupported, file.path().string(),
                  cat("architecture '", name, "' is not implemented"), known_architectures(hf)};
 }
@@ -99,10 +101,13 @@ struct Named {
     size_t part = 0;            // Storage::expert: which
 };
 
-// Models of text and images keep the text model under a prefix of its own.
+// Models of text and images keep the text model under a prefix of its own; so do those that descend from
+// Mamba.
 std::string text_name(std::string_view hf) {
-    constexpr std::string_view outer = "language_model.", inner = "model.language_model.";
+    constexpr std::string_view outer = "language_model.", inner = "model.language_model.",
+                               mamba = "backbone.";
     if (hf.starts_with(outer)) return std::string(hf.substr(outer.size()));
+    if (hf.starts_with(mamba)) return cat("model.", hf.substr(mamba.size()));
     return hf.starts_with(inner) ? cat("model.", hf.substr(inner.size())) : std::string(hf);
 }
 
@@ -246,7 +251,9 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
     for (const TensorInfo& t : file.tensors()) {
         Named named = canonical_gguf(t, arch);
         if (file.kind() == TensorFile::Kind::hf) {
-            auto found = find_name(next_layer_name(text_name(t.name), n_layers), arch);
+            const std::string text = text_name(t.name);
+            auto found = find_name(text, arch);
+            if (!found) found = find_name(next_layer_name(text, n_layers), arch);
             if (!found)
                 return Error{ErrorCode::unsupported, file.path().string(),
                              cat("tensor '", t.name, "' has no place in architecture '", arch.gguf, "'"),
@@ -315,6 +322,7 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
     if (h.n_expert_groups_used == 0 || h.n_expert_groups_used > h.n_expert_groups)
         return bad("number of expert groups used", h.n_expert_groups_used);
     if (h.latent_dim > max_width) return bad("latent dimension", h.latent_dim);
+    if (h.expert_latent_dim > max_width) return bad("latent dimension of experts", h.expert_latent_dim);
     if (h.n_backbone > max_width) return bad("width of the model it guesses for", h.n_backbone);
     if (h.n_next_layers > max_layers) return bad("number of layers that look ahead", h.n_next_layers);
     if (h.rope_dim > h.head_dim) return bad("rope dimension", h.rope_dim);
@@ -453,6 +461,7 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
         source.keys = static_cast<int32_t>(m.hyper.head_dim - m.hyper.rope_dim);
         if (source.has_value_heads() && m.hyper.delta_v_heads == m.hyper.delta_k_heads)
             source.storage = in_order(source.storage);
+        if (source.storage == Storage::groups) source.heads = static_cast<int32_t>(m.hyper.delta_k_heads);
         if (source.has_value_heads()) {
             source.heads = static_cast<int32_t>(m.hyper.delta_k_heads);
             source.keys = static_cast<int32_t>(2 * m.hyper.delta_k_heads * m.hyper.delta_k_dim);

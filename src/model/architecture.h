@@ -42,6 +42,8 @@ struct Architecture {
     std::span<const NamePair> own_names = {};  // looked up before `names`
     // Layers that guess further ahead are those of ModelSpec::predictor; elsewhere they are left out.
     bool predicts = false;
+    // What config.json must say besides its model_type, where that is the name of several architectures.
+    bool (*is_of)(const nlohmann::json& config) = nullptr;
 };
 
 std::span<const Architecture* const> all_architectures();  // collected from src/model/arch at build time

@@ -160,8 +160,12 @@ namespace {
 // Behind it nothing is left for later steps: of these layers only what output rows need is computed, which
 // makes prompts much cheaper where many layers share the keys and values of others (Gemma 4).
 int32_t last_layer_with_memory(const ModelSpec& spec) {
+    const auto adds_none = [&](int32_t i) {
+        const LayerSpec& l = spec.layers[static_cast<size_t>(i)];
+        return shared_kv_layer(l) || std::holds_alternative<NoBlock>(l.mixer);
+    };
     auto i = static_cast<int32_t>(spec.layers.size()) - 1;
-    while (i > 0 && shared_kv_layer(spec.layers[static_cast<size_t>(i)])) --i;
+    while (i > 0 && adds_none(i)) --i;
     return i;
 }
 
@@ -175,7 +179,10 @@ Ref Forward::record() {
     for (int32_t g = 0; g < static_cast<int32_t>(spec_.kv_groups.size()); ++g) cache_inputs(g, true);
     rows_.ropes = rope_tables(rows_.positions);
     const int32_t last = last_layer_with_memory(spec_);
-    Rows output = last + 1 < n_layers && !spec_.predictor ? output_rows() : Rows{};
+    const auto behind = std::span(spec_.layers).subspan(static_cast<size_t>(last) + 1);
+    const bool attends_behind =
+        std::ranges::any_of(behind, [](const LayerSpec& l) { return shared_kv_layer(l).has_value(); });
+    Rows output = attends_behind && !spec_.predictor ? output_rows() : Rows{};
     Ref x = embed(b_, tokens_, table("token_embd.weight", spec_.n_vocab, spec_.n_embd), {spec_.embed_scale},
                   drawn_);
     if (spec_.n_positions > 0)
@@ -186,7 +193,7 @@ Ref Forward::record() {
     for (int32_t i = 0; i < n_layers; ++i) {
         b_.at(i);
         cuts_ = i >= last && !spec_.predictor;
-        if (cuts_ && i == last + 1) rows_ = std::move(output);
+        if (cuts_ && attends_behind && i == last + 1) rows_ = std::move(output);
         x = through_layer(spec_.layers[static_cast<size_t>(i)], x, for_layers);
     }
     b_.at(n_layers);

@@ -171,12 +171,14 @@ Ref mixer_block(Forward& f, const LatentAttentionSpec& a, Ref x);
 Ref mixer_block(Forward& f, const DeltaNetSpec& d, Ref x);
 Ref mixer_block(Forward& f, const Mamba2Spec& m, Ref x);
 Ref mixer_block(Forward& f, const ShortConvSpec& s, Ref x);
+inline Ref mixer_block(Forward& f, const NoBlock&, Ref x) { return f.keep_output_rows(x); }
 // What a token has for each layer beside the residual stream, and the block that takes a layer's part of it.
 Ref per_layer_inputs(Forward& f, Ref tokens, Ref x);
 Ref per_layer_block(Forward& f, Ref inputs, Ref x);
 Ref ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual);
 Ref ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual);
 Ref ffn_block(Forward& f, const TwinFfnSpec& s, Ref x, Ref residual);
+inline Ref ffn_block(Forward&, const NoBlock&, Ref, Ref residual) { return residual; }
 // Their parts, of an input h that the norm has passed: the dense one up to its last product; which experts a
 // row uses, and what each of those makes of it.
 Ref dense_hidden(Forward& f, const DenseFfnSpec& s, Ref h);

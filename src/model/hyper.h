@@ -86,6 +86,7 @@ struct Hyper {
     uint32_t delta_v_dim = 0;
     std::vector<uint32_t> rope_sections;  // pairs that rotate by time, height, width: for text all the same
     float yarn_log_multiplier = 0;        // of a factor on the scores of attention
+    uint32_t expert_latent_dim = 0;       // of what experts see of their input; 0: all of it
 };
 
 class Fields {

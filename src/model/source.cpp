@@ -131,6 +131,7 @@ std::vector<int64_t> TensorSource::dims() const {
         d = {cols(), rows() / heads, heads};
     if (is_half()) d[in_columns() ? 0 : 1] /= 2;
     if (storage == Storage::column || storage == Storage::decay) d = {1, info->cols()};
+    if (storage == Storage::groups) d = {info->cols() / heads, heads};
     if ((storage == Storage::taps || storage == Storage::value_taps) && info->rows() > 1)
         d = {cols(), rows()};
     return d;
@@ -147,8 +148,12 @@ Result<void> check_source(const TensorSource& s) {
     const TensorInfo& t = *s.info;
     if (s.storage == Storage::latent_keys || s.storage == Storage::latent_values) return check_latent(s);
     if (s.has_value_heads()) return check_value_heads(s);
-    if ((s.storage == Storage::column || s.storage == Storage::decay) && t.n_dims != 1)
+    if ((s.storage == Storage::column || s.storage == Storage::decay || s.storage == Storage::groups) &&
+        t.n_dims != 1)
         return Error{ErrorCode::corrupt, t.name, cat("of ", t.n_dims, " dimensions is no row"), ""};
+    if (s.storage == Storage::groups && (s.heads <= 0 || t.cols() % s.heads))
+        return Error{ErrorCode::corrupt, t.name, cat(t.cols(), " elements are not of ", s.heads, " groups"),
+                     ""};
     for (const TensorInfo* part : s.parts)
         if (part->ne != t.ne || part->type != t.type || part->dtype != t.dtype)
             return Error{ErrorCode::corrupt, part->name, cat("is of another shape or type than ", t.name),

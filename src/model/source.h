@@ -36,12 +36,13 @@ enum class Storage : uint8_t {
     value_decay,    // elements, as the logarithm of the negative
     column,         // elements, which are rows of one
     decay,          // the same, as the logarithm of the negative
+    groups,         // elements, which are a row for each group of a state space
 };
 
 struct TensorSource {
     const TensorInfo* info = nullptr;
     Storage storage = Storage::same;
-    int32_t heads = 0;                          // heads_qkv, latent; value heads: key heads
+    int32_t heads = 0;                          // heads_qkv, latent; value heads: key heads; groups
     int32_t keys = 0;                           // latent: key rows of a head; value heads: rows before them
     int32_t values = 0;                         // value heads
     std::vector<const TensorInfo*> parts = {};  // expert: `info` is the first; latent_keys: the file's tensor

@@ -81,6 +81,8 @@ std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
             layers.push_back(kv_layer(*delta));
         else if (const auto* mamba = std::get_if<Mamba2Spec>(&l.mixer))
             layers.push_back(kv_layer(*mamba));
+        else if (std::holds_alternative<NoBlock>(l.mixer))
+            layers.push_back({0, 0, 0, 0});
         else if (const auto* latent = std::get_if<LatentAttentionSpec>(&l.mixer))
             layers.push_back(kv_layer(*latent));
         else

@@ -91,6 +91,7 @@ struct Mamba2Spec {
     int32_t v_dim = 0;
     int32_t n_taps = 0;  // of the convolution
     int32_t kv_group = 0;
+    bool group_norm = false;  // the norm is of each group's columns
 
     int32_t inner_cols() const { return n_heads * v_dim; }
     int32_t conv_cols() const { return inner_cols() + 2 * n_groups * k_dim; }
@@ -103,6 +104,11 @@ struct ShortConvSpec {
     int32_t kv_group = 0;
 };
 
+// Where a layer is one block alone (Nemotron-H, arXiv:2504.03624, section 2): in place of the other.
+struct NoBlock {
+    static constexpr int32_t kv_group = 0;
+};
+
 // Gated: act(gate) * up, as two tensors or fused in ffn_up, the gate first. Otherwise act(up).
 struct DenseFfnSpec {
     int32_t n_ff = 0;
@@ -110,8 +116,8 @@ struct DenseFfnSpec {
     bool gated = true;
 };
 
-// A mixture of gated experts. Present tensors switch on: biases, of the choice too, a factor on each expert's
-// output, a shared expert, its gate.
+// A mixture of experts. Present tensors switch on: biases, of the choice too, a factor on each expert's
+// output, the gate of the shared expert.
 struct MoeFfnSpec {
     int32_t n_experts = 0;
     int32_t n_used = 0;     // experts per token
@@ -126,6 +132,9 @@ struct MoeFfnSpec {
     float limit = 0;          // of the gate and up, as in GluParams
     float up_shift = 0;       // likewise
     int32_t n_ff_shared = 0;  // of the expert that every token passes, 0: none
+    bool gated = true;        // as in DenseFfnSpec, the shared one too
+    int32_t latent_dim =
+        0;  // experts but the shared one see the input compressed to so many columns; 0: as it is
 };
 
 // Both side by side, added.
@@ -135,8 +144,8 @@ struct TwinFfnSpec {
 };
 
 struct LayerSpec {
-    std::variant<AttentionSpec, LatentAttentionSpec, DeltaNetSpec, Mamba2Spec, ShortConvSpec> mixer;
-    std::variant<DenseFfnSpec, MoeFfnSpec, TwinFfnSpec> ffn;
+    std::variant<AttentionSpec, LatentAttentionSpec, DeltaNetSpec, Mamba2Spec, ShortConvSpec, NoBlock> mixer;
+    std::variant<DenseFfnSpec, MoeFfnSpec, TwinFfnSpec, NoBlock> ffn;
     bool pre_norm = true;    // attn_norm, ffn_norm: of a block's input
     bool post_norm = false;  // post_attention_norm, post_ffw_norm: of a block's output, before the residual
     bool parallel = false;   // both blocks read the layer's input, and both are added to it

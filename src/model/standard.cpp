@@ -86,7 +86,8 @@ void size_fields(Fields& f, Hyper& h) {
         f.required("attention.layer_norm_epsilon", "layer_norm_eps|layer_norm_epsilon|norm_epsilon",
                    h.norm_eps);
     else
-        f.required("attention.layer_norm_rms_epsilon", "rms_norm_eps|norm_eps", h.norm_eps);
+        f.required("attention.layer_norm_rms_epsilon", "rms_norm_eps|norm_eps|layer_norm_epsilon",
+                   h.norm_eps);
 }
 
 namespace {
@@ -349,6 +350,7 @@ void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors, bool be
     moe.n_groups = static_cast<int32_t>(h.n_expert_groups);
     moe.n_groups_used = static_cast<int32_t>(h.n_expert_groups_used);
     moe.scale = h.expert_scale;
+    moe.latent_dim = static_cast<int32_t>(h.expert_latent_dim);
     for (size_t i = 0; i < s.layers.size(); ++i) {
         if (!tensors.contains(cat("blk.", i, ".ffn_gate_inp.weight"))) continue;
         auto& ffn = s.layers[i].ffn;

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "ggml/base/cat.h"
 #include "src/text/hf_vocab.h"
 #include "src/text/merge_scores.h"
@@ -160,7 +162,7 @@ Result<Vocab> from_hf(const TensorFile& file) {
                      "the folder needs a tokenizer.json"};
     files.tokenizer_config = NIBBLE_TRY(text("tokenizer_config.json"));
     files.generation_config = NIBBLE_TRY(text("generation_config.json"));
-    files.config = NIBBLE_TRY(text("config.json"));
+    if (file.config().is_object()) files.config = file.config().dump();
     Vocab v = NIBBLE_TRY(vocab_from_hf(files, (file.path() / "tokenizer.json").string()));
     const std::string jinja = NIBBLE_TRY(text("chat_template.jinja"));
     if (!jinja.empty()) v.chat_template = jinja;

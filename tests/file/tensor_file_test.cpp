@@ -74,6 +74,23 @@ TEST_CASE("side files are read when asked for, and only from the folder") {
     CHECK(!f->text(".."));
 }
 
+TEST_CASE("numbers that Python writes and JSON does not have") {
+    const TempDir dir;
+    write_file(dir / "model.safetensors", tiny_shard("t"));
+    write_file(dir / "config.json",
+               R"({"limit":[0.0, Infinity], "low":-Infinity, "none":NaN, "text":"NaN \" Infinity \\"})");
+    const auto f = TensorFile::open(dir.path());
+    REQUIRE_MESSAGE(f, (f ? "" : f.error().message()));
+    CHECK(f->config()["limit"].dump() == R"([0.0,{"__float__":"Infinity"}])");
+    CHECK(f->config()["low"].dump() == R"({"__float__":"-Infinity"})");
+    CHECK(f->config()["none"].dump() == R"({"__float__":"NaN"})");
+    CHECK(f->config()["text"] == "NaN \" Infinity \\");
+    for (const char* bad : {R"({"a":Infinit})", R"({"a":NaNa})", R"({"a":"NaN)", "{\"a\":NaN,\"b\":\"\\"}) {
+        write_file(dir / "config.json", bad);
+        CHECK_MESSAGE(error_of(dir.path()).what.find("JSON") != std::string::npos, bad);
+    }
+}
+
 TEST_CASE("the data stays valid when the file object moves") {
     auto opened = TensorFile::open(checkpoint);
     REQUIRE(opened);

@@ -427,6 +427,49 @@ def granitehybrid_rope():
     return config, {}
 
 
+def nemotron(**changes):
+    """State spaces of two groups of heads, attention without positions, feed-forwards: a layer each."""
+    return transformers.NemotronHConfig(**base(**{**dict(
+        num_hidden_layers=None, rms_norm_eps=None, layer_norm_epsilon=1e-5, mamba_num_heads=6, mamba_head_dim=16,
+        ssm_state_size=24, n_groups=2, conv_kernel=4, mlp_hidden_act="relu2", n_routed_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=32, moe_shared_expert_intermediate_size=40, routed_scaling_factor=2.5,
+        time_step_min=1e-12), **changes}))  # which limits time steps in transformers, and nowhere else
+
+
+@architecture
+def nemotron_h():
+    config = nemotron(layers_block_type=["linear_attention", "mlp", "linear_attention", "full_attention", "mlp"])
+    return config, {"weights": decays, "changes": {"num_hidden_layers": 5}}
+
+
+@architecture
+def nemotron_h_moe():
+    # As published, with a pattern of letters.
+    config = nemotron(layers_block_type=["linear_attention", "moe", "full_attention", "linear_attention", "moe"],
+                      num_experts_per_tok=3)
+    return config, {"weights": chosen_decays, "wrap": lettered}
+
+
+@architecture
+def nemotron_h_latent():
+    config = nemotron(layers_block_type=["full_attention", "moe", "linear_attention", "mlp", "moe"], moe_latent_size=48)
+    return config, {"weights": chosen_decays}
+
+
+def chosen_decays(model, generator):
+    choice_bias(model, generator)
+    return decays(model, generator)
+
+
+def lettered(folder, stated):
+    """Layers by letters, and a number that JSON does not have."""
+    letters = {"linear_attention": "M", "full_attention": "*", "moe": "E", "mlp": "-"}
+    stated["hybrid_override_pattern"] = "".join(letters[t] for t in stated.pop("layers_block_type"))
+    stated["num_hidden_layers"] = len(stated["hybrid_override_pattern"])
+    stated["time_step_limit"] = [0.0, float("inf")]
+    return stated
+
+
 def decays(model, generator):
     for name, p in model.named_parameters():
         if name.endswith("A_log"):

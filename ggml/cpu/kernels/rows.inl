@@ -48,6 +48,7 @@ inline void norm_row(const NormBlock& b) {
     const int64_t group = b.params->group > 0 ? b.params->group : b.cols;
     for (int64_t at = 0; at < b.cols; at += group) {
         const float* x = b.x + at;
+        const int64_t first = b.params->by_column ? at : 0;
         const float count = static_cast<float>(group);
         const float mean = b.params->subtract_mean ? row_sum<false>(x, group, 0) / count : 0;
         const float variance = row_sum<true>(x, group, mean) / count;
@@ -55,8 +56,8 @@ inline void norm_row(const NormBlock& b) {
         for (int64_t i = 0; i < group; i += lanes) {
             const int64_t n = group - i < lanes ? group - i : lanes;
             F y = (load_n(x + i, n) - shift) * inverse;
-            if (b.weight) y = y * load_n(b.weight + i, n);
-            if (b.bias) y = y + load_n(b.bias + i, n);
+            if (b.weight) y = y * load_n(b.weight + first + i, n);
+            if (b.bias) y = y + load_n(b.bias + first + i, n);
             if (b.residual) y = y + load_n(b.residual + at + i, n);
             store_n(b.out + at + i, y, n);
         }
@@ -72,6 +73,7 @@ inline F activated(F x) {
     if constexpr (act == Activation::tanh) return tanh(x);
     if constexpr (act == Activation::gelu_quick) return gelu_quick(x);
     if constexpr (act == Activation::sigmoid) return sigmoid(x);
+    if constexpr (act == Activation::relu_squared) return max(zero(), x) * max(zero(), x);
     return x;
 }
 
@@ -99,6 +101,8 @@ inline void with_activation(Activation act, Fn fn) {
             return fn(ActivationTag<Activation::gelu_quick>{});
         case Activation::sigmoid:
             return fn(ActivationTag<Activation::sigmoid>{});
+        case Activation::relu_squared:
+            return fn(ActivationTag<Activation::relu_squared>{});
     }
 }
 

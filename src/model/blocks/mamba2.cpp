@@ -27,7 +27,9 @@ Ref mixer_block(Forward& f, const Mamba2Spec& m, Ref x) {
     x = f.keep_output_rows(x);
     f.label("ssm_norm");
     y = glu(b, f.keep_output_rows(b.columns(projected, 0, inner)), y, {Activation::silu});
-    y = norm(b, y, f.vector("ssm_norm.weight", inner), {f.spec().norm_eps});
+    NormParams p{f.spec().norm_eps};
+    if (m.group_norm) p.group = static_cast<int32_t>(inner) / m.n_groups, p.by_column = true;
+    y = norm(b, y, f.vector("ssm_norm.weight", inner), p);
     return f.project(y, "ssm_out", x, "post_attention_norm");
 }
 
