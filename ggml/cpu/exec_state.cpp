@@ -115,9 +115,10 @@ void run_delta_rule(const Exec& exec, const OpArgs& a, std::span<std::byte> scra
     exec.rows(T, gate_cost * heads, [&](int64_t first, int64_t last, int) {
         for (int64_t t = first; t < last; ++t)
             for (int64_t h = 0; h < heads; ++h) {
-                const float u = raw.row(t)[heads + h] + bias.row(0)[h];
+                const float* const b = raw.row(t) + p.gate_column(h);
+                const float u = b[p.gates_in_group()] + bias.row(0)[h];
                 gates[2 * (h * T + t)] = std::exp(decay.row(0)[h] * softplus(u));
-                gates[2 * (h * T + t) + 1] = 1 / (1 + std::exp(-raw.row(t)[h]));
+                gates[2 * (h * T + t) + 1] = 1 / (1 + std::exp(-*b));
             }
     });
     const int64_t keys = int64_t{p.n_k_heads} * p.k_dim;

@@ -96,7 +96,8 @@ constexpr int state_warps = 4;    // of a block
 struct Heads {
     int n_k_heads, n_v_heads, k_dim, v_dim;
     bool tiled;
-    int q, k, v;  // first columns
+    int q, k, v;     // first columns
+    int gate_group;  // of the delta rule: heads whose b lie together, and then their a
 };
 
 // `gates`: of the delta rule b and a of all heads, else dt; `skip`: not of the delta rule.
@@ -173,6 +174,7 @@ __global__ void state_kernel(StateArgs a) {
                     a.state.row(matrix(page) + row)[first + j] = s[i][j];
             }
     };
+    const int first_gate = corrects ? head + head / p.gate_group * p.gate_group : head;
     const int key = (p.tiled ? head % p.n_k_heads : head / (heads / p.n_k_heads)) * p.k_dim;
     const auto read = [&](int r) {
         StateRow<parts> row;
@@ -184,8 +186,9 @@ __global__ void state_kernel(StateArgs a) {
             row.k[i] = at < p.k_dim ? in[p.k + key + at] : 0;
         }
         row.v = column < p.v_dim ? in[p.v + head * p.v_dim + column] : 0;
-        row.beta = corrects ? a.gates.row(run.first + r)[head] : 0;
-        row.alpha = a.gates.row(run.first + r)[corrects ? heads + head : head];
+        const float* const gates = a.gates.row(run.first + r) + first_gate;
+        row.beta = corrects ? gates[0] : 0;
+        row.alpha = gates[corrects ? p.gate_group : 0];
         return row;
     };
     const float decay = a.decay.row(0)[head], shift = a.bias.row(0)[head];
@@ -260,7 +263,8 @@ void run_delta_rule(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const auto& p = a.params->as<DeltaRuleParams>();
     const int keys = p.n_k_heads * p.k_dim;
     const StateBatch batch{a.in[5], a.in[6], a.in[7]};
-    const Heads heads{p.n_k_heads, p.n_v_heads, p.k_dim, p.v_dim, p.tiled, 0, keys, 2 * keys};
+    const Heads heads{p.n_k_heads, p.n_v_heads, p.k_dim,  p.v_dim,           p.tiled,
+                      0,           keys,        2 * keys, p.gates_in_group()};
     run_heads<true>(e,
                     StateArgs{a.in[0], a.in[1], a.in[2], a.in[3], Tensor{}, a.in[4], batch, a.out[0], heads});
 }
@@ -269,7 +273,7 @@ void run_ssm_scan(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const auto& p = a.params->as<SsmScanParams>();
     const int values = p.n_heads * p.v_dim, keys = p.n_groups * p.k_dim;
     const StateBatch batch{a.in[6], a.in[7], a.in[8]};
-    const Heads heads{p.n_groups, p.n_heads, p.k_dim, p.v_dim, false, values + keys, values, 0};
+    const Heads heads{p.n_groups, p.n_heads, p.k_dim, p.v_dim, false, values + keys, values, 0, p.n_heads};
     run_heads<false>(e,
                      StateArgs{a.in[0], a.in[1], a.in[2], a.in[3], a.in[4], a.in[5], batch, a.out[0], heads});
 }

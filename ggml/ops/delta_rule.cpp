@@ -21,9 +21,9 @@ void step(const OpArgs& a, int64_t t, int64_t h, std::vector<double>& s, bool co
     const float* const row = a.in[0].row(t);
     const auto q = unit(row + key_head * K, K), k = unit(row + keys + key_head * K, K);
     const float* const v = row + 2 * keys + h * V;
-    const double beta = 1 / (1 + std::exp(-static_cast<double>(a.in[1].row(t)[h])));
-    const double u =
-        static_cast<double>(a.in[1].row(t)[p.n_v_heads + h]) + static_cast<double>(a.in[3].row(0)[h]);
+    const float* const gates = a.in[1].row(t) + p.gate_column(h);
+    const double beta = 1 / (1 + std::exp(-static_cast<double>(gates[0])));
+    const double u = static_cast<double>(gates[p.gates_in_group()]) + static_cast<double>(a.in[3].row(0)[h]);
     const double g =
         std::exp(static_cast<double>(a.in[2].row(0)[h]) * (u > 30 ? u : std::log1p(std::exp(u))));
     const auto at = [&](int64_t i, int64_t j) -> double& { return s[static_cast<size_t>(i * V + j)]; };
@@ -60,10 +60,11 @@ std::vector<OpCase> cases() {
     std::vector<OpCase> list;
     for (const DeltaRuleParams& p :
          {DeltaRuleParams{2, 4, 128, 128, true}, DeltaRuleParams{2, 6, 24, 20, false},
-          DeltaRuleParams{3, 3, 17, 33, false}, DeltaRuleParams{1, 2, 256, 64, true}})
+          DeltaRuleParams{3, 3, 17, 33, false}, DeltaRuleParams{1, 2, 256, 64, true},
+          DeltaRuleParams{2, 6, 24, 20, false, 3}})
         for (const StateLayout& l : state_layouts())
             list.push_back({cat("delta_rule ", p.n_k_heads, "/", p.n_v_heads, " heads of ", p.k_dim, " and ",
-                                p.v_dim, ", ", l.label),
+                                p.v_dim, p.gate_group > 0 ? ", gates in groups, " : ", ", l.label),
                             l.shape(), 1e-10, [=](Builder& b, CaseSink& s) {
                                 const int64_t heads = p.n_v_heads, pages = 3;
                                 const Ref qkv = s.random_input(
@@ -88,7 +89,8 @@ Ref delta_rule(Builder& b, Ref qkv, Ref gates, Ref decay, Ref bias, Ref state, c
     const auto cols = [&](Ref r) { return is_f32(b, r) ? b.value(r).cols : -1; };
     const int64_t heads = p.n_v_heads;
     const bool sizes = p.n_k_heads > 0 && heads > 0 && heads % p.n_k_heads == 0 && p.k_dim > 0 &&
-                       p.v_dim > 0 && p.k_dim <= max_state_dim && p.v_dim <= max_state_dim;
+                       p.v_dim > 0 && p.k_dim <= max_state_dim && p.v_dim <= max_state_dim &&
+                       p.gate_group >= 0 && heads % p.gates_in_group() == 0;
     const bool ok = sizes && qkv && cols(qkv) == int64_t{2} * p.n_k_heads * p.k_dim + heads * p.v_dim &&
                     cols(gates) == 2 * heads && cols(decay) == heads && cols(bias) == heads &&
                     cols(state) == p.v_dim && is_state_batch(b, batch);

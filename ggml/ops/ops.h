@@ -325,11 +325,12 @@ struct CausalConvParams {
 Ref causal_conv(Builder& b, Ref x, Ref weight, Ref state, const AttentionBatch& batch, CausalConvParams p,
                 Ref bias = {});
 
-// ---- delta_rule: linear attention over a matrix S that each token corrects
-// --------------------------------- qkv f32 [T x n_k_heads * k_dim * 2 + n_v_heads * v_dim]: queries, keys,
-// values; gates f32 [T x 2 n_v_heads]: first b, then a; decay and bias f32 [1 x n_v_heads]; state [n_pages *
-// n_v_heads * k_dim x v_dim]: a matrix S [k_dim x v_dim] for each value head -> f32 [T x n_v_heads * v_dim].
-// Per head and token, q and k first scaled to length 1 (q then by 1 / sqrt(k_dim)):
+// ---- delta_rule: linear attention over a matrix S that each token corrects --------------------------------
+// qkv f32 [T x n_k_heads * k_dim * 2 + n_v_heads * v_dim]: queries, keys, values; gates f32 [T x 2
+// n_v_heads]: of every `gate_group` value heads (0: of all) first b, then a; decay and bias f32 [1 x
+// n_v_heads]; state [n_pages * n_v_heads * k_dim x v_dim]: a matrix S [k_dim x v_dim] for each value head ->
+// f32 [T x n_v_heads * v_dim]. Per head and token, q and k first scaled to length 1 (q then by 1 /
+// sqrt(k_dim)):
 //   g = exp(decay * softplus(a + bias)),  S = g S + k (sigmoid(b) (v - k' g S)),  out = q' S
 // (Gated Delta Networks, arXiv:2412.06464, section 3). With r = n_v_heads / n_k_heads value head h uses key
 // head h / r, or h % n_k_heads when `tiled`.
@@ -341,6 +342,11 @@ struct DeltaRuleParams {
     int32_t k_dim = 0;
     int32_t v_dim = 0;
     bool tiled = false;
+    int32_t gate_group = 0;
+
+    // Where b of a value head is; a is so many columns further on as there are heads in a group.
+    int32_t gates_in_group() const { return gate_group > 0 ? gate_group : n_v_heads; }
+    int64_t gate_column(int64_t head) const { return head + head / gates_in_group() * gates_in_group(); }
 };
 Ref delta_rule(Builder& b, Ref qkv, Ref gates, Ref decay, Ref bias, Ref state, const AttentionBatch& batch,
                const DeltaRuleParams& p);

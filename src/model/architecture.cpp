@@ -173,7 +173,8 @@ Result<void> add_expert(TensorMap& map, const Named& named, const TensorInfo& t,
 // Of a GGUF file's tensor whose canonical form is another.
 Named canonical_gguf(const TensorInfo& t, const Architecture& arch) {
     for (const NamePair& p : arch.own_names)  // older files
-        if (p.storage == Storage::latent && match(t.name, {p.canonical, p.canonical}))
+        if ((p.storage == Storage::latent || p.storage == Storage::head_qkvz) &&
+            match(t.name, {p.canonical, p.canonical}))
             return {t.name, p.storage, {}};
     if (auto gates = match(t.name, {"blk.{}.ffn_gate_up_exps", "blk.{}.ffn_gate_exps"}))
         return {std::move(*gates), Storage::gate_up, {}};
@@ -189,6 +190,18 @@ bool add_halves(TensorMap& map, const std::string& name, const TensorInfo& t, bo
                   second = alternating ? Storage::odd_up : Storage::up_half;
     return map.emplace(name, TensorSource{&t, first, 0}).second &&
            map.emplace(up, TensorSource{&t, second, 0}).second;
+}
+
+// Queries, keys and values of key heads with what gates their outputs, under the names of both.
+bool add_key_heads(TensorMap& map, const std::string& name, const TensorInfo& t) {
+    constexpr std::string_view both = "ssm_in";
+    std::string qkv = name, z = name;
+    if (const size_t at = name.find(both); at != std::string::npos) {
+        qkv.replace(at, both.size(), "attn_qkv");
+        z.replace(at, both.size(), "attn_gate");
+    }
+    return map.emplace(qkv, TensorSource{&t, Storage::head_qkv, 0}).second &&
+           map.emplace(z, TensorSource{&t, Storage::head_z, 0}).second;
 }
 
 // Keys and values out of the latent in one tensor, under the names of its halves.
@@ -269,7 +282,8 @@ Result<TensorMap> name_tensors(const TensorFile& file, const Architecture& arch,
             continue;
         }
         const bool alternating = named.storage == Storage::alternating;
-        const bool fresh = named.storage == Storage::latent ? add_latent(map, named.name, t)
+        const bool fresh = named.storage == Storage::latent      ? add_latent(map, named.name, t)
+                           : named.storage == Storage::head_qkvz ? add_key_heads(map, named.name, t)
                            : alternating || named.storage == Storage::gate_up
                                ? add_halves(map, named.name, t, alternating)
                            : named.storage == Storage::scales
@@ -462,6 +476,12 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
         if (source.has_value_heads() && m.hyper.delta_v_heads == m.hyper.delta_k_heads)
             source.storage = in_order(source.storage);
         if (source.storage == Storage::groups) source.heads = static_cast<int32_t>(m.hyper.delta_k_heads);
+        if (source.of_key_heads() && m.hyper.delta_k_heads > 0) {
+            source.heads = static_cast<int32_t>(m.hyper.delta_k_heads);
+            source.keys = static_cast<int32_t>(m.hyper.delta_k_dim);
+            source.values =
+                static_cast<int32_t>(m.hyper.delta_v_heads / m.hyper.delta_k_heads * m.hyper.delta_v_dim);
+        }
         if (source.has_value_heads()) {
             source.heads = static_cast<int32_t>(m.hyper.delta_k_heads);
             source.keys = static_cast<int32_t>(2 * m.hyper.delta_k_heads * m.hyper.delta_k_dim);

@@ -34,6 +34,16 @@ int64_t latent_value_row(const TensorSource& s, int64_t r) {
     return r / values * (values + s.keys) + s.keys + r % values;
 }
 
+// Row `r` of all queries, keys and values, or of all z, stands among those of its key head.
+int64_t key_head_row(const TensorSource& s, int64_t r) {
+    const int64_t keys = s.keys, values = s.values, head_rows = 2 * (keys + values),
+                  all_keys = s.heads * keys;
+    if (s.storage == Storage::head_z) return r / values * head_rows + 2 * keys + values + r % values;
+    if (r < 2 * all_keys) return r % all_keys / keys * head_rows + r / all_keys * keys + r % keys;
+    r -= 2 * all_keys;
+    return r / values * head_rows + 2 * keys + r % values;
+}
+
 // Where entry `e` of value heads stands. The first `keys` entries, where there are others, stay.
 int64_t value_entry(const TensorSource& s, int64_t e, int64_t n) {
     const bool behind = s.storage == Storage::value_taps || s.storage == Storage::qkv_rows;
@@ -121,6 +131,18 @@ Result<void> check_latent(const TensorSource& s) {
                  ""};
 }
 
+Result<void> check_key_heads(const TensorSource& s) {
+    const TensorInfo& t = *s.info;
+    const int64_t head_rows = 2 * (int64_t{s.keys} + s.values);
+    if (s.heads > 0 && s.keys > 0 && s.values > 0 && t.n_dims == 2 && t.rows() == s.heads * head_rows &&
+        !t.foreign() && info(t.type).decode)
+        return {};
+    return Error{ErrorCode::corrupt, t.name,
+                 cat("of ", t.rows(), " rows (", t.type_name(), ") is not of ", s.heads, " key heads with ",
+                     s.keys, " keys and ", s.values, " values each"),
+                 ""};
+}
+
 }  // namespace
 
 std::vector<int64_t> TensorSource::dims() const {
@@ -129,6 +151,7 @@ std::vector<int64_t> TensorSource::dims() const {
     if (storage == Storage::expert) d = {cols(), info->rows(), static_cast<int64_t>(parts.size())};
     if (storage == Storage::latent_keys || storage == Storage::latent_values)
         d = {cols(), rows() / heads, heads};
+    if (of_key_heads()) d = {cols(), rows()};
     if (is_half()) d[in_columns() ? 0 : 1] /= 2;
     if (storage == Storage::column || storage == Storage::decay) d = {1, info->cols()};
     if (storage == Storage::groups) d = {info->cols() / heads, heads};
@@ -148,6 +171,7 @@ Result<void> check_source(const TensorSource& s) {
     const TensorInfo& t = *s.info;
     if (s.storage == Storage::latent_keys || s.storage == Storage::latent_values) return check_latent(s);
     if (s.has_value_heads()) return check_value_heads(s);
+    if (s.of_key_heads()) return check_key_heads(s);
     if ((s.storage == Storage::column || s.storage == Storage::decay || s.storage == Storage::groups) &&
         t.n_dims != 1)
         return Error{ErrorCode::corrupt, t.name, cat("of ", t.n_dims, " dimensions is no row"), ""};
@@ -208,10 +232,11 @@ void decode_row(const TensorSource& s, int64_t r, float* out) {
     int64_t from = s.storage == Storage::heads_qkv ? per_head_entry(r, rows, s.heads) : r;
     if (s.is_half()) from = half_row(s, r);
     if (s.storage == Storage::latent_values) from = latent_value_row(s, r);
+    if (s.of_key_heads()) from = key_head_row(s, r);
     type.decode(data + from * static_cast<int64_t>(*row_bytes(t.type, cols)), out, static_cast<size_t>(cols));
     if (s.storage == Storage::offset_one)
         for (int64_t c = 0; c < cols; ++c) out[c] += 1;
-    if (s.storage == Storage::decay)
+    if (s.storage == Storage::decay || s.storage == Storage::row_decay)
         for (int64_t c = 0; c < cols; ++c) out[c] = -std::exp(out[c]);
 }
 
@@ -233,11 +258,13 @@ std::vector<std::byte> rearranged(const TensorSource& s) {
         }
         return out;
     }
-    if (s.storage == Storage::latent_values) {
+    if (s.storage == Storage::latent_values || s.of_key_heads()) {
         const size_t stride = *row_bytes(t.type, t.cols());
-        for (int64_t r = 0; r < s.rows(); ++r)
+        for (int64_t r = 0; r < s.rows(); ++r) {
+            const int64_t from = s.of_key_heads() ? key_head_row(s, r) : latent_value_row(s, r);
             std::memcpy(out.data() + static_cast<size_t>(r) * stride,
-                        t.data.data() + static_cast<size_t>(latent_value_row(s, r)) * stride, stride);
+                        t.data.data() + static_cast<size_t>(from) * stride, stride);
+        }
         return out;
     }
     const auto size = static_cast<size_t>(element_bytes(t));

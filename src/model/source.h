@@ -37,14 +37,18 @@ enum class Storage : uint8_t {
     column,         // elements, which are rows of one
     decay,          // the same, as the logarithm of the negative
     groups,         // elements, which are a row for each group of a state space
+    row_decay,      // elements, as the logarithm of the negative
+    head_qkvz,      // rows as [key head][q, k, its v, its z]: a file's name for it stands for the next two
+    head_qkv,       // of such a tensor all q, all k and all v
+    head_z,
 };
 
 struct TensorSource {
     const TensorInfo* info = nullptr;
     Storage storage = Storage::same;
-    int32_t heads = 0;                          // heads_qkv, latent; value heads: key heads; groups
-    int32_t keys = 0;                           // latent: key rows of a head; value heads: rows before them
-    int32_t values = 0;                         // value heads
+    int32_t heads = 0;   // heads_qkv, latent, key heads; value heads: key heads; groups
+    int32_t keys = 0;    // latent, key heads: key rows of a head; value heads: rows before them
+    int32_t values = 0;  // value heads; key heads: value rows of one
     std::vector<const TensorInfo*> parts = {};  // expert: `info` is the first; latent_keys: the file's tensor
     // MXFP4 as checkpoints have it: 16 bytes of codes per block in one tensor, scales in another. `info` is
     // then `joined`, which has the type, the shape and the codes. Of latent keys it says the type: f16 where
@@ -61,6 +65,8 @@ struct TensorSource {
         if (storage == Storage::expert) return info->rows() * static_cast<int64_t>(parts.size());
         if (storage == Storage::latent_keys) return info->cols() * heads;
         if (storage == Storage::latent_values) return info->rows() - int64_t{keys} * heads;
+        if (storage == Storage::head_z) return int64_t{heads} * values;
+        if (storage == Storage::head_qkv) return info->rows() - int64_t{heads} * values;
         return is_half() && !in_columns() ? info->rows() / 2 : info->rows();
     }
     int64_t cols() const {
@@ -74,6 +80,7 @@ struct TensorSource {
     }
     // Biases of experts, a row each: their columns are in turns.
     bool in_columns() const { return in_turns() && info->n_dims == 2; }
+    bool of_key_heads() const { return storage == Storage::head_qkv || storage == Storage::head_z; }
     bool has_value_heads() const { return storage >= Storage::value_rows && storage <= Storage::value_decay; }
     // Whether the file holds the canonical tensor as it is.
     bool is_view() const { return storage == Storage::same && !scales; }

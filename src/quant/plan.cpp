@@ -30,7 +30,7 @@ Result<Type> matrix_type(const TensorPlan& p, bool tied, const PlanOptions& opti
     if (p.name == "position_embd.weight") return p.source->type;  // small, and every token adds a row of it
     // Small, and they decide: routers, what governs a state, and the taps of convolutions.
     for (const std::string_view part :
-         {".ffn_gate_inp", ".ssm_alpha.", ".ssm_beta.", ".ssm_conv1d.", ".shortconv.conv."})
+         {".ffn_gate_inp", ".ssm_alpha.", ".ssm_beta.", ".ssm_ba.", ".ssm_conv1d.", ".shortconv.conv."})
         if (p.name.find(part) != std::string::npos) return Type::f32;
     Type wanted = options.recipe.types[static_cast<size_t>(role_of(p.name, tied))];
     const auto stated = options.override_type ? options.override_type(p.name, p.source->type) : std::nullopt;

@@ -229,6 +229,39 @@ fs::path joined_gate_up(const fs::path& path, const Scratch& scratch) {
     return joined;
 }
 
+// A copy of a GGUF file in which queries, keys, values and gates of key heads are one tensor, as older files
+// have it: that of the checkpoint.
+fs::path joined_key_heads(const fs::path& path, const fs::path& folder, const Scratch& scratch) {
+    const auto file = TensorFile::open(path), checkpoint = TensorFile::open(folder);
+    REQUIRE(file);
+    REQUIRE(checkpoint);
+    const auto replacement = [&](const TensorInfo& t) -> const TensorInfo* {
+        const auto layer = t.name.substr(4, 1);
+        const bool linear = t.name.ends_with("attn_gate.weight") || t.name.ends_with("attn_qkv.weight");
+        return linear ? checkpoint->find(cat("model.layers.", layer, ".linear_attn.in_proj_qkvz.weight"))
+                      : nullptr;
+    };
+    fs::path joined = scratch.dir / "joined_heads.gguf";
+    auto writer = GgufWriter::create(joined);
+    REQUIRE(writer);
+    writer->metadata() = file->metadata();
+    const auto put = [&](const auto& write) {
+        for (const TensorInfo& t : file->tensors()) {
+            const TensorInfo* const both = replacement(t);
+            if (both && t.name.ends_with("attn_gate.weight")) continue;
+            const TensorInfo& from = both ? *both : t;
+            REQUIRE(write(both ? cat(t.name.substr(0, 6), "ssm_in.weight") : t.name, from));
+        }
+    };
+    put([&](const std::string& name, const TensorInfo& t) {
+        return writer->declare(name, t.type, std::vector<int64_t>(t.ne.begin(), t.ne.begin() + t.n_dims));
+    });
+    REQUIRE(writer->begin());
+    put([&](const std::string& name, const TensorInfo& t) { return writer->write(name, t.data); });
+    REQUIRE(writer->finish());
+    return joined;
+}
+
 std::shared_ptr<Backend> cpu_backend() { return std::move(*CpuBackend::create()); }
 
 }  // namespace
@@ -370,6 +403,18 @@ TEST_CASE("a GGUF file is converted as the folder is that it was made of") {
             CHECK(other->ne == t.ne);
             CHECK(std::ranges::equal(other->data, t.data));
         }
+    }
+}
+
+TEST_CASE("key heads in one tensor give the same logits") {
+    const Scratch scratch;
+    const fs::path folder = fs::path(NIBBLE_SOURCE_DIR) / "tests/golden/models/qwen3_next";
+    const Case c = read_cases(folder).front();
+    const fs::path apart = converted(folder, "f32", scratch),
+                   joined = joined_key_heads(apart, folder, scratch);
+    for (const bool reference : {true, false}) {
+        const auto backend = [&] { return reference ? std::make_shared<ReferenceBackend>() : cpu_backend(); };
+        CHECK(run(joined, c, backend()).logits == run(folder, c, backend()).logits);
     }
 }
 

@@ -391,6 +391,16 @@ def qwen3_5_moe():
 
 
 @architecture
+def qwen3_next():
+    # The second layer is dense, and attends.
+    config = transformers.Qwen3NextConfig(**linear(linear_key_head_dim=16, linear_value_head_dim=12, num_hidden_layers=3,
+                                                   full_attention_interval=2, moe_intermediate_size=24,
+                                                   shared_expert_intermediate_size=40, num_experts=6, mlp_only_layers=[1],
+                                                   num_experts_per_tok=2, rope_parameters=rope(10000.0, partial_rotary_factor=0.5)))
+    return config, {"offset_norms": True, "v4": True}
+
+
+@architecture
 def lfm2():
     config = transformers.Lfm2Config(**base(rms_norm_eps=None, norm_eps=1e-5, head_dim=None, conv_bias=True,
                                             conv_L_cache=3, layer_types=["conv", "full_attention", "conv"],

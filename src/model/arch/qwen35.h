@@ -37,10 +37,7 @@ inline constexpr NamePair qwen35_names[] = {
 };
 
 // GGUF names the sizes of linear attention after those of a state space model.
-inline void qwen35_fields(Fields& f, Hyper& h) {
-    if (f.from_hf()) h.rope_share = 0.25f;
-    next_layer_fields(f, h);
-    standard_fields(f, h);
+inline void delta_fields(Fields& f, Hyper& h) {
     f.required("ssm.conv_kernel", "linear_conv_kernel_dim", h.n_taps);
     f.required("ssm.group_count", "linear_num_key_heads", h.delta_k_heads);
     f.required("ssm.time_step_rank", "linear_num_value_heads", h.delta_v_heads);
@@ -49,6 +46,13 @@ inline void qwen35_fields(Fields& f, Hyper& h) {
     f.required("ssm.inner_size", "", inner);
     f.required("", "linear_value_head_dim", h.delta_v_dim);
     if (!f.from_hf() && !f.is_writing() && h.delta_v_heads > 0) h.delta_v_dim = inner / h.delta_v_heads;
+}
+
+inline void qwen35_fields(Fields& f, Hyper& h) {
+    if (f.from_hf()) h.rope_share = 0.25f;
+    next_layer_fields(f, h);
+    standard_fields(f, h);
+    delta_fields(f, h);
     if (f.is_writing() && h.rope_sections.empty())
         h.rope_sections = {h.rope_dim / 2};  // text alone: all the same
     if (f.is_writing()) h.rope_sections.resize(4);
@@ -60,7 +64,8 @@ inline void qwen35_fields(Fields& f, Hyper& h) {
     attending_fields(f, h, 4);
 }
 
-inline Result<ModelSpec> qwen35_spec(const Hyper& h, const TensorMap& tensors) {
+// `tiled`: of the order of value heads.
+inline Result<ModelSpec> qwen35_spec(const Hyper& h, const TensorMap& tensors, bool tiled = true) {
     ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::half, tensors));
     set_qk_norm(s, QkNorm::head);
     for (LayerSpec& l : s.layers) {
@@ -71,7 +76,7 @@ inline Result<ModelSpec> qwen35_spec(const Hyper& h, const TensorMap& tensors) {
     NIBBLE_TRY(
         set_states(s, h,
                    DeltaNetSpec{number(h.delta_k_heads), number(h.delta_v_heads), number(h.delta_k_dim),
-                                number(h.delta_v_dim), number(h.n_taps), true, 0}));
+                                number(h.delta_v_dim), number(h.n_taps), tiled, 0}));
     return s;
 }
 

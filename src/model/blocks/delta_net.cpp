@@ -1,6 +1,8 @@
 // Linear attention mixer: norm, q/k/v and gate, short convolution, gated delta rule, norm per head, gate,
 // output. Shapes: x [T x n_embd], qkv [T x 2 n_k_heads * k_dim + n_v_heads * v_dim], z [T x n_v_heads *
 // v_dim].
+#include <array>
+
 #include "src/model/forward.h"
 
 namespace nibble {
@@ -14,9 +16,12 @@ Ref mixer_block(Forward& f, const DeltaNetSpec& d, Ref x) {
                            f.matrix("attn_gate.weight", value_cols, width)};
     const Ref both = matmul(b, weights, h);
     f.label("ssm_beta_alpha");
-    const Ref gate_weights[] = {f.matrix("ssm_beta.weight", d.n_v_heads, width),
-                                f.matrix("ssm_alpha.weight", d.n_v_heads, width)};
-    const Ref gates = matmul(b, gate_weights, h);
+    const bool in_groups = f.has("ssm_ba.weight");  // of the value heads of a key head
+    const Ref gates = in_groups ? matmul(b, f.matrix("ssm_ba.weight", 2 * int64_t{d.n_v_heads}, width), h)
+                                : matmul(b,
+                                         std::array{f.matrix("ssm_beta.weight", d.n_v_heads, width),
+                                                    f.matrix("ssm_alpha.weight", d.n_v_heads, width)},
+                                         h);
 
     f.label("ssm_conv1d");
     const AttentionBatch batch = f.batch(d.kv_group);
@@ -24,8 +29,10 @@ Ref mixer_block(Forward& f, const DeltaNetSpec& d, Ref x) {
         causal_conv(b, b.columns(both, 0, conv_cols), f.taps("ssm_conv1d.weight", conv_cols, d.n_taps),
                     f.k_cache(f.layer()), batch, {d.n_taps, Activation::silu});
     f.label("delta_rule");
-    Ref y = delta_rule(b, qkv, gates, f.vector("ssm_a", d.n_v_heads), f.vector("ssm_dt.bias", d.n_v_heads),
-                       f.v_cache(f.layer()), batch, {d.n_k_heads, d.n_v_heads, d.k_dim, d.v_dim, d.tiled});
+    Ref y = delta_rule(
+        b, qkv, gates, f.vector("ssm_a", d.n_v_heads), f.vector("ssm_dt.bias", d.n_v_heads),
+        f.v_cache(f.layer()), batch,
+        {d.n_k_heads, d.n_v_heads, d.k_dim, d.v_dim, d.tiled, in_groups ? d.n_v_heads / d.n_k_heads : 0});
     y = f.keep_output_rows(y);
     x = f.keep_output_rows(x);
     f.label("ssm_norm");
