@@ -430,6 +430,17 @@ Storage in_order(Storage storage) {
     return storage == Storage::value_decay ? storage : Storage::same;
 }
 
+// Experts may be stored the other way around (Qwen 3 VL): their shape tells, where it is not square.
+void turn_experts(TensorSource& s, const std::string& name, const Hyper& h) {
+    const int64_t width = h.n_embd, n_ff = h.n_ff_expert;
+    if (name.ends_with("_down_exps.weight") && s.storage == Storage::same && s->ne[0] == width &&
+        s->ne[1] == n_ff)
+        s.storage = Storage::turned;
+    if (s->ne[0] == width || s->ne[1] != width) return;
+    if (s.storage == Storage::gate_half) s.storage = Storage::turned_gate;
+    if (s.storage == Storage::up_half) s.storage = Storage::turned_up;
+}
+
 // Layers that attend to another's keys and values need none, though files may hold them.
 void drop_shared_kv(OpenedModel& m) {
     for (uint32_t i = m.hyper.n_layers - m.hyper.n_shared_kv_layers; i < m.hyper.n_layers; ++i)
@@ -487,10 +498,11 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
             source.keys = static_cast<int32_t>(2 * m.hyper.delta_k_heads * m.hyper.delta_k_dim);
             source.values = static_cast<int32_t>(m.hyper.delta_v_heads);
         }
-        if (const Result<void> r = check_source(source); !r)
-            return of_file(r.error(), m.file.path().string());
         const bool of_experts = name.find("_exps.") != std::string::npos;
         const int64_t n_experts = of_experts ? int64_t{m.hyper.n_experts} : 1;
+        if (of_experts && m.hyper.n_ff_expert != m.hyper.n_embd) turn_experts(source, name, m.hyper);
+        if (const Result<void> r = check_source(source); !r)
+            return of_file(r.error(), m.file.path().string());
         if (source.is_half() && !source.in_columns() && source->ne[2] != n_experts)
             return Error{ErrorCode::corrupt, m.file.path().string(),
                          cat("tensor '", source->name, "' is of ", source->ne[2],

@@ -56,6 +56,9 @@ void next_layer_fields(Fields& f, Hyper& h);
 void standard_fields(Fields& f, Hyper& h);
 void size_fields(Fields& f, Hyper& h);  // its two halves
 void rope_fields(Fields& f, Hyper& h);
+// Which pairs rotate by time, height and width of an image (Qwen-VL, arXiv:2409.12191, section 2.1): of text
+// alone the three are the same, but files state it.
+void section_fields(Fields& f, Hyper& h);
 
 // Reads which layers slide: `attention.sliding_window_pattern` or `layer_types`; where neither is stated,
 // every `period`-th layer does not (0: all slide, 1: none).

@@ -152,6 +152,7 @@ std::vector<int64_t> TensorSource::dims() const {
     if (storage == Storage::latent_keys || storage == Storage::latent_values)
         d = {cols(), rows() / heads, heads};
     if (of_key_heads()) d = {cols(), rows()};
+    if (is_turned()) d = {cols(), turned_rows(), info->ne[2]};
     if (is_half()) d[in_columns() ? 0 : 1] /= 2;
     if (storage == Storage::column || storage == Storage::decay) d = {1, info->cols()};
     if (storage == Storage::groups) d = {info->cols() / heads, heads};
@@ -172,6 +173,8 @@ Result<void> check_source(const TensorSource& s) {
     if (s.storage == Storage::latent_keys || s.storage == Storage::latent_values) return check_latent(s);
     if (s.has_value_heads()) return check_value_heads(s);
     if (s.of_key_heads()) return check_key_heads(s);
+    if (s.is_turned() && (t.n_dims != 3 || (s.storage != Storage::turned && t.cols() % 2)))
+        return Error{ErrorCode::corrupt, t.name, cat(t.cols(), " columns are no gates and ups"), ""};
     if ((s.storage == Storage::column || s.storage == Storage::decay || s.storage == Storage::groups) &&
         t.n_dims != 1)
         return Error{ErrorCode::corrupt, t.name, cat("of ", t.n_dims, " dimensions is no row"), ""};
@@ -214,6 +217,13 @@ void decode_row(const TensorSource& s, int64_t r, float* out) {
         for (int64_t c = 0; c < rows; ++c) type.decode(data + (c * cols + r) * size, out + c, 1);
         return;
     }
+    if (s.is_turned()) {
+        const int64_t n = s.turned_rows(), inputs = t.ne[1];
+        const int64_t column = r % n + (s.storage == Storage::turned_up ? n : 0);
+        for (int64_t c = 0; c < inputs; ++c)
+            type.decode(data + ((r / n * inputs + c) * cols + column) * size, out + c, 1);
+        return;
+    }
     if (s.storage == Storage::expert) {
         const std::byte* const part = s.parts[static_cast<size_t>(r / rows)]->data.data();
         type.decode(part + r % rows * cols * size, out, static_cast<size_t>(cols));
@@ -249,7 +259,7 @@ std::vector<std::byte> rearranged(const TensorSource& s) {
             join_row(s, s.is_half() ? half_row(s, r) : r, out.data() + static_cast<size_t>(r) * stride);
         return out;
     }
-    if (s.storage == Storage::latent_keys || s.has_value_heads()) {
+    if (s.storage == Storage::latent_keys || s.has_value_heads() || s.is_turned()) {
         std::vector<float> row(static_cast<size_t>(s.cols()));
         const size_t stride = *row_bytes(t.type, s.cols());
         for (int64_t r = 0; r < s.rows(); ++r) {

@@ -41,6 +41,9 @@ enum class Storage : uint8_t {
     head_qkvz,      // rows as [key head][q, k, its v, its z]: a file's name for it stands for the next two
     head_qkv,       // of such a tensor all q, all k and all v
     head_z,
+    turned_gate,  // of experts [expert][input][gate, up]
+    turned_up,
+    turned,  // of experts [expert][input][output]
 };
 
 struct TensorSource {
@@ -65,12 +68,14 @@ struct TensorSource {
         if (storage == Storage::expert) return info->rows() * static_cast<int64_t>(parts.size());
         if (storage == Storage::latent_keys) return info->cols() * heads;
         if (storage == Storage::latent_values) return info->rows() - int64_t{keys} * heads;
+        if (is_turned()) return turned_rows() * info->ne[2];
         if (storage == Storage::head_z) return int64_t{heads} * values;
         if (storage == Storage::head_qkv) return info->rows() - int64_t{heads} * values;
         return is_half() && !in_columns() ? info->rows() / 2 : info->rows();
     }
     int64_t cols() const {
         if (storage == Storage::transposed) return info->rows();
+        if (is_turned()) return info->ne[1];
         if (storage == Storage::latent_keys) return keys;
         return in_columns() ? info->cols() / 2 : info->cols();
     }
@@ -80,6 +85,10 @@ struct TensorSource {
     }
     // Biases of experts, a row each: their columns are in turns.
     bool in_columns() const { return in_turns() && info->n_dims == 2; }
+    bool is_turned() const { return storage >= Storage::turned_gate && storage <= Storage::turned; }
+    int64_t turned_rows() const {
+        return storage == Storage::turned ? info->cols() : info->cols() / 2;
+    }  // of one
     bool of_key_heads() const { return storage == Storage::head_qkv || storage == Storage::head_z; }
     bool has_value_heads() const { return storage >= Storage::value_rows && storage <= Storage::value_decay; }
     // Whether the file holds the canonical tensor as it is.

@@ -155,6 +155,14 @@ void rope_fields(Fields& f, Hyper& h) {
     scaling_fields(f, h, h.rope_scaling);
 }
 
+void section_fields(Fields& f, Hyper& h) {
+    if (h.rope_scaling.type == "mrope") h.rope_scaling.type = "none";
+    if (f.is_writing() && h.rope_sections.empty()) h.rope_sections = {h.rope_dim / 2};
+    if (f.is_writing()) h.rope_sections.resize(4);
+    f.counts("rope.dimension_sections", "rope_parameters.mrope_section|rope_scaling.mrope_section",
+             h.rope_sections);
+}
+
 void standard_fields(Fields& f, Hyper& h) {
     size_fields(f, h);
     rope_fields(f, h);

@@ -46,7 +46,8 @@ Result<Tensor> WeightStore::host_view(const TensorSource& source, WeightUse use)
     if (use != WeightUse::vector) {
         // place() rearranges what the file stores otherwise; until then an address only tells tensors apart.
         if (source.storage == Storage::up_half || source.storage == Storage::odd_up ||
-            source.storage == Storage::latent_values || source.storage == Storage::head_z)
+            source.storage == Storage::latent_values || source.storage == Storage::head_z ||
+            source.storage == Storage::turned_up)
             v.data += t.data.size() / 2;
         return v;
     }

@@ -409,6 +409,66 @@ def lfm2():
     return config, {"v4": True}
 
 
+def seeing(kind, text, vision):
+    """The whole of a model of text and images, of which the text is asked."""
+    config = getattr(transformers, kind + "Config")(text_config=text, vision_config=dict(depth=1, hidden_size=32, num_heads=2, intermediate_size=32,
+                                                                                       out_hidden_size=64, **vision))
+    config.vocab_size = VOCAB
+    return config, {"model": getattr(transformers, kind + "ForConditionalGeneration")}
+
+
+def by_sections(theta):
+    return rope(theta, mrope_interleaved=True, mrope_section=[6, 3, 3])
+
+
+@architecture
+def qwen3_vl():
+    text = base(num_hidden_layers=2, rope_parameters=by_sections(50000.0))
+    return seeing("Qwen3VL", text, dict(deepstack_visual_indexes=[0], num_position_embeddings=16))
+
+
+@architecture
+def qwen3_vl_moe():
+    text = base(num_hidden_layers=2, rope_parameters=by_sections(50000.0), num_experts=6, num_experts_per_tok=2,
+                moe_intermediate_size=40)
+    config, options = seeing("Qwen3VLMoe", text, dict(deepstack_visual_indexes=[0], num_position_embeddings=16))
+    return config, options | {"wrap": turned}
+
+
+def turned(folder, stated):
+    """As published: experts the other way around."""
+    path = folder / "model.safetensors"
+    tensors = {name: t.transpose(1, 2).contiguous() if ".experts." in name else t for name, t in load_file(path).items()}
+    save_file(tensors, path, metadata={"format": "pt"})
+    return stated
+
+
+@architecture
+def qwen2_5_vl():
+    text = base(num_hidden_layers=2, head_dim=None, rope_parameters=rope(50000.0, mrope_section=[4, 2, 2]))
+    config, options = seeing("Qwen2_5_VL", text, dict(fullatt_block_indexes=[0]))
+    return config, options | {"wrap": flat}
+
+
+def flat(folder, stated):
+    """As published: the fields of the text outside, in the spelling of transformers 4."""
+    text = stated.pop("text_config")
+    scaling = text.pop("rope_parameters")
+    return stated | text | {"rope_theta": scaling.pop("rope_theta"), "rope_scaling": {"type": "mrope", "mrope_section": scaling["mrope_section"]},
+                            "model_type": "qwen2_5_vl"}
+
+
+@architecture
+def mellum():
+    # The first layer is dense; which ones slide is no regular pattern.
+    yarn = rope(10000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
+    config = transformers.MellumConfig(**base(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32, sliding_window=19,
+                                              layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                                              mlp_layer_types=["dense", "sparse", "sparse"],
+                                              rope_parameters={"full_attention": yarn, "sliding_attention": rope(1000.0)}))
+    return config, {}
+
+
 def granite_hybrid(**changes):
     # Attention without positions between state spaces.
     return transformers.GraniteMoeHybridConfig(**base(

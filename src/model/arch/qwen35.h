@@ -53,11 +53,7 @@ inline void qwen35_fields(Fields& f, Hyper& h) {
     next_layer_fields(f, h);
     standard_fields(f, h);
     delta_fields(f, h);
-    if (f.is_writing() && h.rope_sections.empty())
-        h.rope_sections = {h.rope_dim / 2};  // text alone: all the same
-    if (f.is_writing()) h.rope_sections.resize(4);
-    f.counts("rope.dimension_sections", "rope_parameters.mrope_section|rope_scaling.mrope_section",
-             h.rope_sections);
+    section_fields(f, h);
     f.expect("hidden_act", {"silu"});
     f.expect("attn_output_gate", {"true"});
     f.expect("quantization_config", {});
