@@ -2,6 +2,7 @@
 // splice_heads, scale_by_position, shortlist, draw.
 // Also the table from op to function.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -178,12 +179,18 @@ void run_glu(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
     const auto& p = a.params->as<GluParams>();
     // Columns are cut as well, in whole cache lines, so that one row of a wide layer uses all threads.
     constexpr int64_t piece = 1024;
-    const int64_t pieces = (out.cols + piece - 1) / piece;
+    const int64_t pieces = (out.cols + piece - 1) / piece, of_gate = beside ? out.cols / x.cols : 1;
     exec.rows(out.rows * pieces, 8 * std::min(piece, out.cols), [&](int64_t first, int64_t last, int) {
+        std::array<float, piece> spread;
         for (int64_t i = first; i < last; ++i) {
-            const int64_t r = i / pieces, c = i % pieces * piece;
+            const int64_t r = i / pieces, c = i % pieces * piece, n = std::min(piece, out.cols - c);
             const float* const up = beside ? beside.row(r) : x.row(r) + out.cols;
-            exec.kernels->glu(p, x.row(r) + c, up + c, out.row(r) + c, std::min(piece, out.cols - c));
+            const float* gate = x.row(r) + c;
+            if (of_gate > 1) {
+                for (int64_t j = 0; j < n; ++j) spread[static_cast<size_t>(j)] = x.row(r)[(c + j) / of_gate];
+                gate = spread.data();
+            }
+            exec.kernels->glu(p, gate, up + c, out.row(r) + c, n);
         }
     });
 }

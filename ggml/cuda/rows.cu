@@ -25,8 +25,10 @@ Dims column_dims(int64_t rows, int64_t cols) {
 
 __global__ void glu_kernel(View x, View beside, View out, GluParams p) {
     wait_for_previous();
+    const int of_gate = beside ? out.cols / x.cols : 1;
     for_columns(out.cols, [&](int64_t r, int c) {
-        out.row(r)[c] = gated(p, x.row(r)[c], beside ? beside.row(r)[c] : x.row(r)[out.cols + c]);
+        out.row(r)[c] = gated(p, x.row(r)[of_gate > 1 ? c / of_gate : c],
+                              beside ? beside.row(r)[c] : x.row(r)[out.cols + c]);
     });
 }
 

@@ -37,7 +37,8 @@ void glu_reference(const OpArgs& a) {
     const auto& p = a.params->as<GluParams>();
     for (int64_t r = 0; r < out.rows; ++r)
         for (int64_t i = 0; i < out.cols; ++i) {
-            double gate = x.row(r)[i], up = a.in[1] ? a.in[1].row(r)[i] : x.row(r)[out.cols + i];
+            double gate = x.row(r)[a.in[1] ? i / (out.cols / x.cols) : i],
+                   up = a.in[1] ? a.in[1].row(r)[i] : x.row(r)[out.cols + i];
             if (p.limit > 0 && gate > p.limit) gate = p.limit;
             if (p.limit > 0 && std::fabs(up) > p.limit) up = std::copysign(p.limit, up);
             out.row(r)[i] = static_cast<float>(activated(p.act, gate) * (up + p.up_shift));
@@ -108,6 +109,14 @@ std::vector<OpCase> glu_cases() {
                  [=](Builder& b, CaseSink& s) {
                      glu(b, s.random_input(b, RowDim::tokens, 2 * width, 6), {Activation::gelu_quick, 7, 1});
                  }});
+    for (const int64_t rows : awkward_rows)
+        for (const int64_t group : {3, 128, 1500})
+            list.push_back({cat("glu by heads ", rows, "x", group), token_shape(rows), 1e-11,
+                            [=](Builder& b, CaseSink& s) {
+                                const Ref gate = s.random_input(b, RowDim::tokens, 5, 4);
+                                const Ref up = s.random_input(b, RowDim::tokens, 5 * group);
+                                glu(b, gate, up, {Activation::sigmoid});
+                            }});
     for (const int64_t rows : awkward_rows)
         for (const int64_t width : {5, 1031})
             list.push_back({cat("glu of two ", rows, "x", width), token_shape(rows), 1e-11,
@@ -203,11 +212,11 @@ Ref glu(Builder& b, Ref x, GluParams p) {
 
 Ref glu(Builder& b, Ref gate, Ref up, GluParams p) {
     const Value &v = b.value(gate), &w = b.value(up);
-    if (!b.require(gate && up && is_f32(b, gate) && is_f32(b, up) && v.cols == w.cols && v.dim == w.dim &&
-                       v.rows == w.rows,
+    if (!b.require(gate && up && is_f32(b, gate) && is_f32(b, up) && v.cols > 0 && w.cols % v.cols == 0 &&
+                       v.dim == w.dim && v.rows == w.rows,
                    cat("glu of ", v.cols, " and ", w.cols, " columns")))
         return {};
-    return b.emit(glu_op, {gate, up}, p, {{Type::f32, v.dim, v.rows, v.cols}})[0];
+    return b.emit(glu_op, {gate, up}, p, {{Type::f32, v.dim, v.rows, w.cols}})[0];
 }
 
 Ref activate(Builder& b, Ref x, ActivateParams p) {

@@ -147,7 +147,7 @@ Ref attention(Builder& b, Ref q, Ref k_cache, Ref v_cache, const AttentionBatch&
 
 // ---- glu: gated feed-forward activation ------------------------------------------------------------------
 // x f32 [T x 2F], gate in the first F columns, up in the last, or each [T x F] by itself -> f32 [T x F] =
-// act(gate) * (up + up_shift).
+// act(gate) * (up + up_shift). A gate by itself may have fewer columns: with G each is that of F / G of up.
 // With `limit` > 0 the gate is first cut to at most `limit` and up to [-limit, limit]. gelu_quick(x) is
 // x * sigmoid(1.702 x) (arXiv:1606.08415, section 2), relu_squared(x) max(x, 0)^2 (arXiv:2109.08668, section
 // 3.2).

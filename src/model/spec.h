@@ -27,7 +27,8 @@ struct RopeSpec {
 // Norms of queries and keys: none, each head on its own, or the whole projection.
 enum class QkNorm : uint8_t { none, head, row };
 
-// Softmax attention over the paged cache. Present tensors switch on: biases, sinks, one fused attn_qkv.
+// Softmax attention over the paged cache. Present tensors switch on: biases, sinks, one fused attn_qkv, a
+// gate of each head's output (attn_gate).
 struct AttentionSpec {
     int32_t n_heads = 0;
     int32_t n_kv_heads = 0;

@@ -71,7 +71,8 @@ TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
          {"models/fairytale-int8.gguf", "models/fairytale", "tests/golden/models/deepseek_v3",
           "tests/golden/models/qwen3_5", "tests/golden/models/lfm2", "tests/golden/models/gemma4_moe",
           "tests/golden/models/granitehybrid_dense", "tests/golden/models/nemotron_h_moe",
-          "tests/golden/models/nemotron_h_latent", "tests/golden/models/qwen3_next"}) {
+          "tests/golden/models/nemotron_h_latent", "tests/golden/models/qwen3_next",
+          "tests/golden/models/lfm3"}) {
         INFO(model);
         const Logits expected = logits(model, std::span(both, 1), 0);
         for (const int32_t layers : {-1, 2}) {

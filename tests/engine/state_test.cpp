@@ -14,8 +14,8 @@ using namespace nibble;
 namespace {
 
 const std::filesystem::path models = std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden/models";
-constexpr std::string_view with_states[] = {"qwen3_5",  "qwen3_5_moe",      "lfm2",
-                                            "lfm2_moe", "granitemoehybrid", "nemotron_h_moe"};
+constexpr std::string_view with_states[] = {"qwen3_5",          "qwen3_5_moe",    "lfm2", "lfm2_moe",
+                                            "granitemoehybrid", "nemotron_h_moe", "lfm3"};
 
 using Tokens = std::vector<Token>;
 

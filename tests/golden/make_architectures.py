@@ -469,6 +469,16 @@ def mellum():
     return config, {}
 
 
+@architecture
+def lfm3():
+    kinds = ["conv", "sliding_attention", "full_attention", "conv"]
+    parameters = {"sliding_attention": rope(1000.0),
+                  "full_attention": dict(rope_type="proportional", rope_theta=50000.0, partial_rotary_factor=0.5)}
+    config = transformers.Lfm3Config(**base(rms_norm_eps=None, norm_eps=1e-5, num_hidden_layers=4, layer_types=kinds, conv_L_cache=7,
+                                            sliding_window=19, rope_parameters=parameters, tie_word_embeddings=True))
+    return config, {}
+
+
 def granite_hybrid(**changes):
     # Attention without positions between state spaces.
     return transformers.GraniteMoeHybridConfig(**base(

@@ -1,5 +1,5 @@
-// What LFM2 with and without experts share: names, and layers of short convolutions between those that
-// attend. Included by lfm2.cpp and lfm2moe.cpp.
+// What LFM2 with and without experts and LFM3 share: names, and layers of short convolutions between those
+// that attend. Included by lfm2.cpp, lfm2moe.cpp and lfm3.cpp.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +28,11 @@ inline constexpr NamePair lfm2_names[] = {
     {"model.layers.{}.feed_forward.experts.{}.w2", "blk.{}.ffn_down_exps", Storage::expert},
     {"model.layers.{}.feed_forward.experts.gate_up_proj", "blk.{}.ffn_gate_exps", Storage::gate_up},
     {"model.layers.{}.feed_forward.experts.down_proj", "blk.{}.ffn_down_exps"},
+    // LFM3
+    {"model.layers.{}.self_attn.gate_proj", "blk.{}.attn_gate"},
+    {"model.layers.{}.self_attn.g_proj", "blk.{}.attn_gate"},
+    {"model.layers.{}.post_operator_norm", "blk.{}.post_attention_norm"},
+    {"model.layers.{}.post_ffn_norm", "blk.{}.post_ffw_norm"},
 };
 
 // Which layers attend.

@@ -44,8 +44,13 @@ Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
     Builder& b = f.builder();
     const int64_t q_cols = query_cols(a), k_cols = int64_t{a.n_kv_heads} * a.head_dim,
                   v_cols = int64_t{a.n_kv_heads} * a.v_head_dim;
-    const Ref qkv = project_qkv(f, a, f.block_input(x, "attn_norm"));
+    const Ref h = f.block_input(x, "attn_norm");
+    const Ref qkv = project_qkv(f, a, h);
     Ref q = b.columns(qkv, 0, q_cols), gate;
+    if (f.has("attn_gate.weight")) {
+        f.label("attn_gate");
+        gate = matmul(b, f.matrix("attn_gate.weight", a.n_heads, f.spec().n_embd), h);
+    }
     if (a.gated) {
         gate = splice_heads(b, q, {a.n_heads, a.head_dim, a.head_dim});
         q = splice_heads(b, q, {a.n_heads, 0, a.head_dim});
@@ -81,7 +86,7 @@ Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
     const AttentionParams p{a.n_heads,        a.n_kv_heads, a.head_dim, a.v_head_dim,
                             f.kv().page_size, a.window,     a.scale,    a.softcap};
     Ref y = attention(b, q, k_cache, v_cache, batch, p, f.optional_vector("attn_sinks.weight", a.n_heads));
-    if (a.gated) y = glu(b, gate, y, {Activation::sigmoid});
+    if (gate) y = glu(b, gate, y, {Activation::sigmoid});
     y = f.keep_output_rows(y);
     x = f.keep_output_rows(x);
 
