@@ -8,7 +8,7 @@ namespace nibble {
 namespace {
 
 // With linear attention in three layers of four, as Qwen 3.5 has it.
-constexpr ModelShape linear(ModelShape s, int32_t value_heads) {
+constexpr ModelShape linear(ModelShape s, int32_t value_heads, bool gates_together = false) {
     s.attends = "...a";
     s.n_taps = 4;
     s.delta_k_heads = 16;
@@ -16,7 +16,8 @@ constexpr ModelShape linear(ModelShape s, int32_t value_heads) {
     s.delta_dim = 128;
     s.rope_share = 0.25f;
     s.ffn_norm = "post_attention_norm";
-    s.predicts = true;
+    s.gates_together = gates_together;
+    s.predicts = !gates_together;
     return s;
 }
 
@@ -50,6 +51,26 @@ constexpr ModelShape convolving(ModelShape s, std::string_view attends) {
     s.attends = attends;
     s.n_taps = 3;
     s.output_norm = "token_embd_norm";
+    return s;
+}
+
+// The same with layers that slide, as LFM3 has them.
+constexpr ModelShape sliding_convolving(ModelShape s, std::string_view attends) {
+    s = convolving(s, attends);
+    s.n_taps = 7;
+    s.window = 256;
+    s.rope_share = 0.5f;
+    return s;
+}
+
+// With state spaces and experts without gates, a layer each, as Nemotron 3 has them.
+constexpr ModelShape of_one_block(ModelShape s, std::string_view layers, int32_t n_ff_shared) {
+    s.attends = layers;
+    s.n_taps = 4;
+    s.delta_k_heads = 8;
+    s.delta_v_heads = s.delta_dim = 64;
+    s.state_dim = 128;
+    s.n_ff_shared = n_ff_shared;
     return s;
 }
 
@@ -101,6 +122,15 @@ std::span<const ModelShape> all_shapes() {
                 false, 32, 4, 2880}),
         convolving({"lfm2-1.2b", "lfm2", 16, 2048, 8192, 32, 8, 64, 65536, 128000, 1e6f, true, false, true},
                    "..a..a..a.a.a.a."),
+        sliding_convolving(
+            {"lfm3-1.7b", "lfm3", 24, 2048, 7680, 16, 4, 128, 128000, 128000, 1e6f, true, false, true},
+            "..a.s.a.s.a.s.a.s.a.s.a."),
+        of_one_block({"nemotron-3-nano-30b-a3b", "nemotron_h_moe", 52, 2688, 1856, 32, 2, 128, 131072, 262144,
+                      10000, false, false, false, 128, 6, 1856},
+                     ".e.e.ae.e.e.ae.e.e.ae.e.e.ae.e.e.ae.e.e.e.ae.e.e.e.e", 3712),
+        sharing(linear({"qwen3-next-80b-a3b", "qwen3next", 48, 2048, 5120, 16, 2, 256, 151936, 262144, 1e7f,
+                        false, false, true, 512, 10, 512},
+                       32, true)),
         sliding({"gemma-4-e2b", "gemma4", 35, 1536, 6144, 8, 1, 256, 262144, 131072, 1e6f, true, false, true},
                 5, 20, 12288),
         sliding(

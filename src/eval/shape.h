@@ -21,14 +21,17 @@ struct ModelShape {
     bool qkv_bias = false;                                       // queries, keys and values have biases
     bool qk_norm = false;                                        // queries and keys are normalized per head
     int32_t n_experts = 0, n_experts_used = 0, n_ff_expert = 0;  // 0: dense
-    // Layers that carry a state. Of each layer, over and over: 'a' if it attends, '.' if not; empty: all
-    // attend.
+    // Layers that carry a state. Of each layer, over and over: 'a' if it attends, 's' if it does within the
+    // window, '.' if not, 'e' if it is experts alone; empty: all attend.
     std::string_view attends = {};
     int32_t n_taps = 0;  // of their convolution
     int32_t delta_k_heads = 0, delta_v_heads = 0,
-            delta_dim = 0;    // of linear attention; 0: a convolution alone
-    float rope_share = 1;     // of a head that rotates
-    int32_t n_ff_shared = 0;  // of the expert that every token passes, behind a gate; 0: none
+            delta_dim = 0;  // of linear attention; 0: a convolution alone
+    int32_t state_dim =
+        0;  // keys of a state space, delta_dim are its values; each layer is then one block (Nemotron)
+    bool gates_together = false;  // b and a of a key head's value heads (Qwen 3 Next)
+    float rope_share = 1;         // of a head that rotates
+    int32_t n_ff_shared = 0;      // of the expert that every token passes, behind a gate; 0: none
     std::string_view ffn_norm = "ffn_norm", output_norm = "output_norm";
     bool predicts = false;  // with a layer behind the others that guesses further ahead
     // Layers that see a window of the context. Of so many each the last one sees all of it, with heads of its
@@ -42,11 +45,15 @@ struct ModelShape {
     int32_t q_latent = 0, kv_latent = 0, rope_dim = 0, v_head_dim = 0;  // 0: none
     bool all_biased = false;  // all products have biases, and heads sinks; experts are in MXFP4 (gpt-oss)
 
-    bool has_experts_in(int32_t layer) const { return n_experts > 0 && layer >= (kv_latent > 0 ? 1 : 0); }
-    bool attends_in(int32_t layer) const {
-        return attends.empty() || attends[static_cast<size_t>(layer) % attends.size()] == 'a';
+    char kind_of(int32_t layer) const {
+        return attends.empty() ? 'a' : attends[static_cast<size_t>(layer) % attends.size()];
     }
-    bool slides_in(int32_t layer) const { return full_every > 0 && (layer + 1) % full_every != 0; }
+    bool has_experts_in(int32_t layer) const { return n_experts > 0 && layer >= (kv_latent > 0 ? 1 : 0); }
+    bool attends_in(int32_t layer) const { return kind_of(layer) == 'a' || kind_of(layer) == 's'; }
+    bool slides_in(int32_t layer) const {
+        return full_every > 0 ? (layer + 1) % full_every != 0 : kind_of(layer) == 's';
+    }
+    bool has_gated_heads() const { return n_taps > 0 && window > 0; }  // and norms around its blocks (LFM3)
     bool shares_in(int32_t layer) const { return layer < n_layers && layer >= n_layers - n_sharing; }
     int32_t head_dim_in(int32_t layer) const {
         return full_head_dim > 0 && !slides_in(layer) ? full_head_dim : head_dim;

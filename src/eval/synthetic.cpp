@@ -33,6 +33,7 @@ Result<const Architecture*> architecture_of(const ModelShape& shape) {
 void add_window(const ModelShape& s, Hyper& h) {
     h.window = static_cast<uint32_t>(s.window);
     for (int32_t i = 0; i < s.n_layers; ++i) h.sliding.push_back(s.slides_in(i));
+    if (s.has_gated_heads()) h.rope_theta_local = 10000;
     if (s.full_head_dim == 0) return;
     h.head_dim_local = h.head_dim;
     h.head_dim = h.v_head_dim = h.rope_dim = static_cast<uint32_t>(s.full_head_dim);
@@ -64,7 +65,8 @@ Hyper hyper_of(const ModelShape& s) {
     h.n_heads = u(s.n_heads);
     h.n_kv_heads = u(s.n_kv_heads);
     h.head_dim = h.v_head_dim = u(s.head_dim);
-    h.rope_dim = static_cast<uint32_t>(static_cast<float>(s.head_dim) * s.rope_share);
+    h.rope_dim =
+        static_cast<uint32_t>(static_cast<float>(s.head_dim) * (s.has_gated_heads() ? 1 : s.rope_share));
     h.n_vocab = u(s.n_vocab);
     h.rope_theta = s.rope_theta;
     h.n_experts = u(s.n_experts);
@@ -72,12 +74,15 @@ Hyper hyper_of(const ModelShape& s) {
     h.n_ff_expert = u(s.n_ff_expert);
     h.n_ff_shared = u(s.n_ff_shared);
     for (int32_t i = 0; i < s.n_layers && !s.attends.empty(); ++i) h.attends.push_back(s.attends_in(i));
-    if (s.delta_v_heads == 0) list_kv_heads(h);  // whose files state it layer by layer
+    if (s.delta_v_heads == 0 || s.state_dim > 0) list_kv_heads(h);  // whose files state it layer by layer
     h.n_taps = u(s.n_taps);
     h.delta_k_heads = u(s.delta_k_heads);
     h.delta_v_heads = u(s.delta_v_heads);
-    h.delta_k_dim = h.delta_v_dim = u(s.delta_dim);
-    if (s.full_every > 0) add_window(s, h);
+    h.delta_v_dim = u(s.delta_dim);
+    h.delta_k_dim = s.state_dim > 0 ? u(s.state_dim) : h.delta_v_dim;
+    for (int32_t i = 0; i < s.n_layers && s.state_dim > 0; ++i)
+        h.ff_lengths.push_back(s.kind_of(i) == 'e' ? h.n_ff_expert : 0);
+    if (s.window > 0) add_window(s, h);
     if (s.kv_latent > 0) add_latents(s, h);
     if (s.all_biased) h.ffn_limit = 7;  // of the gate, which files do not state
     return h;
@@ -95,7 +100,19 @@ TensorInfo tensor(std::string name, int64_t cols, int64_t rows = 0, int64_t n = 
 
 using AddTensor = std::function<void(std::string_view name, int64_t cols, int64_t rows)>;
 
-// Of linear attention, or of a convolution between two gates.
+// Of a state space (Mamba-2).
+void add_state_space_tensors(const ModelShape& s, const AddTensor& add) {
+    const int64_t values = int64_t{s.delta_v_heads} * s.delta_dim,
+                  inputs = values + 2 * int64_t{s.delta_k_heads} * s.state_dim;
+    add("ssm_in.weight", s.n_embd, values + inputs + s.delta_v_heads);
+    add("ssm_conv1d.weight", s.n_taps, inputs);
+    add("ssm_conv1d.bias", inputs, 0);
+    for (const std::string_view name : {"ssm_a", "ssm_d", "ssm_dt.bias"}) add(name, s.delta_v_heads, 0);
+    add("ssm_norm.weight", values, 0);
+    add("ssm_out.weight", values, s.n_embd);
+}
+
+// Of linear attention, of a state space, or of a convolution between two gates.
 void add_state_tensors(const ModelShape& s, const AddTensor& add) {
     if (s.delta_v_heads == 0) {
         add("shortconv.in_proj.weight", s.n_embd, 3 * int64_t{s.n_embd});
@@ -103,12 +120,17 @@ void add_state_tensors(const ModelShape& s, const AddTensor& add) {
         add("shortconv.out_proj.weight", s.n_embd, s.n_embd);
         return;
     }
+    if (s.state_dim > 0) return add_state_space_tensors(s, add);
     const int64_t values = int64_t{s.delta_v_heads} * s.delta_dim,
                   qkv = 2 * int64_t{s.delta_k_heads} * s.delta_dim + values;
     add("attn_qkv.weight", s.n_embd, qkv);
     add("attn_gate.weight", s.n_embd, values);
-    add("ssm_beta.weight", s.n_embd, s.delta_v_heads);
-    add("ssm_alpha.weight", s.n_embd, s.delta_v_heads);
+    if (s.gates_together) {
+        add("ssm_ba.weight", s.n_embd, 2 * int64_t{s.delta_v_heads});
+    } else {
+        add("ssm_beta.weight", s.n_embd, s.delta_v_heads);
+        add("ssm_alpha.weight", s.n_embd, s.delta_v_heads);
+    }
     add("ssm_conv1d.weight", s.n_taps, qkv);
     add("ssm_a", s.delta_v_heads, 0);
     add("ssm_dt.bias", s.delta_v_heads, 0);
@@ -118,7 +140,9 @@ void add_state_tensors(const ModelShape& s, const AddTensor& add) {
 
 void add_attention_tensors(const ModelShape& s, int32_t layer, const AddTensor& add) {
     const int64_t dim = s.head_dim_in(layer), q = s.n_heads * dim, kv = s.n_kv_heads * dim;
-    add("attn_q.weight", s.n_embd, s.delta_v_heads > 0 ? 2 * q : q);  // with a gate
+    const bool gated = s.delta_v_heads > 0 && s.state_dim == 0;  // beside each head's queries
+    add("attn_q.weight", s.n_embd, gated ? 2 * q : q);
+    if (s.has_gated_heads()) add("attn_gate.weight", s.n_embd, s.n_heads);
     add("attn_output.weight", q, s.n_embd);
     if (s.qkv_bias) add("attn_q.bias", q, 0);
     if (s.qk_norm) add("attn_q_norm.weight", dim, 0);
@@ -164,14 +188,15 @@ void add_expert_tensors(const ModelShape& s, const std::string& block, std::vect
         list.back().type = Type::mxfp4;
         add(cat(name, ".bias"), rows, s.n_experts);
     };
-    add_experts("ffn_gate_exps", s.n_embd, s.n_ff_expert);
+    const bool gated = s.state_dim == 0;
+    if (gated) add_experts("ffn_gate_exps", s.n_embd, s.n_ff_expert);
     add_experts("ffn_up_exps", s.n_embd, s.n_ff_expert);
     add_experts("ffn_down_exps", s.n_ff_expert, s.n_embd);
     if (s.n_ff_shared == 0) return;
-    add("ffn_gate_shexp.weight", s.n_embd, s.n_ff_shared);
+    if (gated) add("ffn_gate_shexp.weight", s.n_embd, s.n_ff_shared);
     add("ffn_up_shexp.weight", s.n_embd, s.n_ff_shared);
     add("ffn_down_shexp.weight", s.n_ff_shared, s.n_embd);
-    if (s.kv_latent > 0)
+    if (s.kv_latent > 0 || !gated)
         add("exp_probs_b.bias", s.n_experts);
     else
         add("ffn_gate_inp_shexp.weight", s.n_embd);
@@ -188,6 +213,7 @@ std::vector<TensorInfo> tensors_of(const ModelShape& s) {
         list.push_back(tensor("per_layer_proj_norm.weight", s.n_per_layer));
         list.push_back(tensor("rope_freqs.weight", s.full_head_dim / 2));
     }
+    if (s.has_gated_heads()) list.push_back(tensor("rope_freqs.weight", s.head_dim / 2));
     for (int32_t i = 0; i < s.n_layers + (s.predicts ? 1 : 0); ++i) {
         const std::string block = cat("blk.", i, ".");
         const auto add = [&](std::string_view name, int64_t cols, int64_t rows = 0) {
@@ -200,7 +226,16 @@ std::vector<TensorInfo> tensors_of(const ModelShape& s) {
                 add(cat("nextn.", name, ".weight"), s.n_embd);
         }
         add("attn_norm.weight", s.n_embd);
+        if (s.state_dim > 0) {
+            if (s.kind_of(i) == 'e')
+                add_expert_tensors(s, block, list);
+            else
+                s.attends_in(i) ? add_attention_tensors(s, i, add) : add_state_tensors(s, add);
+            continue;
+        }
         add(cat(s.ffn_norm, ".weight"), s.n_embd);
+        if (s.has_gated_heads())
+            add("post_attention_norm.weight", s.n_embd), add("post_ffw_norm.weight", s.n_embd);
         if (s.kv_latent > 0)
             add_latent_tensors(s, block, list);
         else

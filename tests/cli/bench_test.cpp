@@ -75,6 +75,9 @@ TEST_CASE("bench: of every shape a small model runs") {
                                        {"qwen3.5-4b", "4"},
                                        {"qwen3.5-35b-a3b", "4"},
                                        {"lfm2-1.2b", "3"},
+                                       {"lfm3-1.7b", "5"},
+                                       {"qwen3-next-80b-a3b", "4"},
+                                       {"nemotron-3-nano-30b-a3b", "7"},
                                        {"gpt-oss-20b", "2"},
                                        {"glm-4.7-flash", "2"},
                                        {"gemma-4-e4b", "14"}}) {
