@@ -137,6 +137,7 @@ Result<TensorFile> TensorFile::in_memory(Metadata metadata, std::vector<TensorIn
     f.tensors_ = NIBBLE_TRY(TensorList::build(std::move(tensors), f.path_.string()));
     f.metadata_ = std::move(metadata);
     if (owner) f.owners_.push_back(std::move(owner));
+    if (disposable) f.memory_bytes_ = f.file_bytes_;
     return f;
 }
 

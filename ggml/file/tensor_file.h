@@ -42,6 +42,8 @@ class TensorFile {
                                         std::shared_ptr<const void> owner, bool disposable);
     // Whether release_pages() may be called on tensor data that are no longer needed: true of mapped files.
     bool disposable() const { return disposable_; }
+    // What of the data is in memory because there is no file behind it, and free once it is disposed of.
+    uint64_t memory_bytes() const { return memory_bytes_; }
 
     Kind kind() const { return kind_; }
     // The file that was opened (the first part of a split model), or the folder.
@@ -75,7 +77,7 @@ class TensorFile {
     Metadata metadata_;
     std::shared_ptr<const nlohmann::json> config_;
     bool disposable_ = true;
-    uint64_t file_bytes_ = 0;
+    uint64_t file_bytes_ = 0, memory_bytes_ = 0;
     std::vector<std::shared_ptr<const void>> owners_;
 };
 

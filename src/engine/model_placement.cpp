@@ -112,7 +112,11 @@ Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const
         // Mapped weights need not fit beside: the kernel can drop and reread their pages.
         const size_t weights = device.host_memory ? f.packed : f.weights;
         const size_t need = f.cache + f.arena + f.inputs + weights;
-        if (device.free_bytes == 0 || need <= device.free_bytes) continue;
+        // What is packed goes tensor by tensor, so that a model without a file does not take its memory
+        // twice.
+        const size_t leaves =
+            device.host_memory ? std::min<size_t>(f.packed, model_->file.memory_bytes()) : 0;
+        if (device.free_bytes == 0 || need <= device.free_bytes + leaves) continue;
         if (device.host_memory && need - weights <= device.free_bytes)
             return Error{ErrorCode::out_of_memory, device.name,
                          cat("packed weights of ", weights >> 20, " MiB and a context of ", config_.ctx,

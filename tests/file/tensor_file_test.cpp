@@ -105,6 +105,23 @@ TEST_CASE("the data stays valid when the file object moves") {
     CHECK(sum > 0);
 }
 
+TEST_CASE("a model without a file: its data are memory, and free once they are disposed of") {
+    const auto bytes = std::make_shared<std::vector<std::byte>>(48);
+    TensorInfo t;
+    t.name = "t";
+    t.type = Type::f32;
+    t.ne = {12, 1, 1, 1};
+    t.n_dims = 1;
+    t.data = *bytes;
+    for (const bool disposable : {true, false}) {
+        const auto f = TensorFile::in_memory(Metadata("memory"), {t}, bytes, disposable);
+        REQUIRE(f);
+        CHECK(f->disposable() == disposable);
+        CHECK(f->memory_bytes() == (disposable ? 48 : 0));
+    }
+    CHECK(TensorFile::open(checkpoint)->memory_bytes() == 0);
+}
+
 TEST_CASE("GGUF files: alone, and in a folder of their own") {
     const TempDir dir;
     write_gguf(dir / "m.gguf");

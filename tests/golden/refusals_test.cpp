@@ -136,6 +136,7 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         {"qwen3_next", "/linear_value_head_dim", 0, "value"},
         {"qwen3_next", "/linear_num_key_heads", 3, "key heads"},
         {"qwen3_next", "/hidden_act", "gelu", "hidden_act"},
+        {"nemotron_h", "/hybrid_override_pattern", "M-X*-", "hybrid_override_pattern"},
         {"nemotron_h", "/use_bias", true, "use_bias"},
         {"nemotron_h", "/mlp_hidden_act", "silu", "mlp_hidden_act"},
         {"nemotron_h", "/n_groups", 4, "key heads"},
