@@ -58,7 +58,8 @@ inline void nemotron_h_layer_fields(Fields& f, Hyper& h) {
     std::vector<bool> carries, chooses;
     f.optional("", "hybrid_override_pattern", pattern);
     if (pattern.find_first_not_of("M*E-") != std::string::npos)
-        f.fail({ErrorCode::unsupported, "hybrid_override_pattern", "has other letters than M, *, E and -", ""});
+        f.fail(
+            {ErrorCode::unsupported, "hybrid_override_pattern", "has other letters than M, *, E and -", ""});
     for (const char kind : pattern) {
         h.attends.push_back(kind == '*');
         carries.push_back(kind == 'M');
