@@ -474,7 +474,7 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
                      "use it with `nibble tokenize`, or give a file with weights"};
     Fields f = Fields::reading(m.file, std::string(m.arch->gguf));
     m.arch->fields(f, m.hyper);
-    NIBBLE_TRY(f.result());
+    if (const auto r = f.result(); !r) return of_file(r.error(), m.file.path().string());
     m.tensors = NIBBLE_TRY(name_tensors(m.file, *m.arch, m.hyper.n_layers, m.notes));
     fill_defaults(m.hyper, m.tensors);
     NIBBLE_TRY(check_ranges(m.hyper, m.file.path().string()));

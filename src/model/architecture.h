@@ -72,6 +72,11 @@ void set_dense_ffn(ModelSpec& s, Activation act, bool gated);
 // Layers that do not attend (Hyper::attends) carry a state instead.
 Result<void> set_states(ModelSpec& s, const Hyper& h,
                         std::variant<DeltaNetSpec, Mamba2Spec, ShortConvSpec> mixer);
+// Their sizes, which GGUF names after those of a state space; in config.json by these names.
+struct StateNames {
+    std::string_view taps, k_heads, v_heads, k_dim, v_dim;
+};
+void state_fields(Fields& f, Hyper& h, const StateNames& names);
 // The same of what files say of them: every `period`-th layer attends where nothing else is stated.
 void attending_fields(Fields& f, Hyper& h, uint32_t period);
 // Or they list key-value heads, which layers that do not attend have none of: that list, where it is not

@@ -285,6 +285,17 @@ void set_qk_norm(ModelSpec& s, QkNorm qk_norm) {
         if (auto* a = std::get_if<AttentionSpec>(&l.mixer)) a->qk_norm = qk_norm;
 }
 
+void state_fields(Fields& f, Hyper& h, const StateNames& names) {
+    f.required("ssm.conv_kernel", names.taps, h.n_taps);
+    f.required("ssm.group_count", names.k_heads, h.delta_k_heads);
+    f.required("ssm.time_step_rank", names.v_heads, h.delta_v_heads);
+    f.required("ssm.state_size", names.k_dim, h.delta_k_dim);
+    uint32_t inner = h.delta_v_heads * h.delta_v_dim;
+    f.required("ssm.inner_size", "", inner);
+    f.required("", names.v_dim, h.delta_v_dim);
+    if (!f.from_hf() && !f.is_writing() && h.delta_v_heads > 0) h.delta_v_dim = inner / h.delta_v_heads;
+}
+
 void attending_fields(Fields& f, Hyper& h, uint32_t period) {
     constexpr std::string_view key = "full_attention_interval";
     const auto usual = [&] {

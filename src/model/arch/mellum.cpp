@@ -1,6 +1,6 @@
 // mellum: Mellum 2; as qwen3moe, and a window on three layers of four, which rotate with a base of their own.
 // Layers without a router are dense.
-#include "src/model/architecture.h"
+#include "src/model/arch/qwen3.h"
 
 namespace nibble {
 namespace {
@@ -16,24 +16,14 @@ void fields(Fields& f, Hyper& h) {
     if (!f.is_writing() || h.window > 0)
         f.optional("rope.freq_base_swa", "rope_parameters.sliding_attention.rope_theta", h.rope_theta_local);
     if (h.window == 0) h.rope_theta_local = 0;
-    expert_fields(f, h);
+    qwen3_fields(f, h);
     f.optional("expert_weights_norm", "norm_topk_prob", h.expert_norm);
-    f.optional("expert_feed_forward_length", "moe_intermediate_size", h.n_ff_expert);
-    f.expect("hidden_act", {"silu"});
     f.expect("rope_parameters.sliding_attention.rope_type", {"default"});
-    f.expect("quantization_config", {});
-}
-
-Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
-    ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::half, tensors));
-    set_qk_norm(s, QkNorm::head);
-    set_experts(s, h, tensors);
-    return s;
 }
 
 }  // namespace
 
 extern const Architecture mellum_arch;
-const Architecture mellum_arch{"mellum", {"mellum"}, fields, build, standard_names(), false, names};
+const Architecture mellum_arch{"mellum", {"mellum"}, fields, qwen3_spec, standard_names(), false, names};
 
 }  // namespace nibble

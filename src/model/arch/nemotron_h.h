@@ -89,14 +89,7 @@ inline void nemotron_h_fields(Fields& f, Hyper& h) {
     if (h.kv_heads.size() == all) h.kv_heads.resize(h.n_layers);
     if (h.ff_lengths.size() == all) h.ff_lengths.resize(h.n_layers);
     if (h.attends.size() == all) h.attends.resize(h.n_layers);
-    f.required("ssm.conv_kernel", "conv_kernel", h.n_taps);
-    f.required("ssm.group_count", "n_groups", h.delta_k_heads);
-    f.required("ssm.time_step_rank", "mamba_num_heads", h.delta_v_heads);
-    f.required("ssm.state_size", "ssm_state_size", h.delta_k_dim);
-    uint32_t inner = h.delta_v_heads * h.delta_v_dim;
-    f.required("ssm.inner_size", "", inner);
-    f.required("", "mamba_head_dim", h.delta_v_dim);
-    if (!f.from_hf() && !f.is_writing() && h.delta_v_heads > 0) h.delta_v_dim = inner / h.delta_v_heads;
+    state_fields(f, h, {"conv_kernel", "n_groups", "mamba_num_heads", "ssm_state_size", "mamba_head_dim"});
     if (!f.is_writing()) h.rotated.assign(std::min(h.n_layers, max_layers), false);
     f.expect("use_bias", {"false"});
     f.expect("mamba_proj_bias", {"false"});

@@ -1,15 +1,9 @@
 // qwen2vl: Qwen 2 and 2.5 VL, their text; biases on queries, keys and values.
 // Pairs rotate by time, height and width, which of text are the same.
-#include "src/model/architecture.h"
+#include "src/model/arch/qwen3.h"
 
 namespace nibble {
 namespace {
-
-constexpr NamePair names[] = {
-    // Not implemented: images
-    {"visual.*", ""},
-    {"model.visual.*", ""},
-};
 
 void fields(Fields& f, Hyper& h) {
     standard_fields(f, h);
@@ -26,12 +20,10 @@ Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
 }  // namespace
 
 extern const Architecture qwen2vl_arch;
-const Architecture qwen2vl_arch{"qwen2vl",
-                                {"qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"},
-                                fields,
-                                build,
-                                standard_names(),
-                                false,
-                                names};
+const Architecture qwen2vl_arch{
+    "qwen2vl",        {"qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"},
+    fields,           build,
+    standard_names(), false,
+    qwen_vl_names};
 
 }  // namespace nibble

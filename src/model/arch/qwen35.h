@@ -36,16 +36,10 @@ inline constexpr NamePair qwen35_names[] = {
     {"model.visual.*", ""},
 };
 
-// GGUF names the sizes of linear attention after those of a state space model.
 inline void delta_fields(Fields& f, Hyper& h) {
-    f.required("ssm.conv_kernel", "linear_conv_kernel_dim", h.n_taps);
-    f.required("ssm.group_count", "linear_num_key_heads", h.delta_k_heads);
-    f.required("ssm.time_step_rank", "linear_num_value_heads", h.delta_v_heads);
-    f.required("ssm.state_size", "linear_key_head_dim", h.delta_k_dim);
-    uint32_t inner = h.delta_v_heads * h.delta_v_dim;
-    f.required("ssm.inner_size", "", inner);
-    f.required("", "linear_value_head_dim", h.delta_v_dim);
-    if (!f.from_hf() && !f.is_writing() && h.delta_v_heads > 0) h.delta_v_dim = inner / h.delta_v_heads;
+    state_fields(f, h,
+                 {"linear_conv_kernel_dim", "linear_num_key_heads", "linear_num_value_heads",
+                  "linear_key_head_dim", "linear_value_head_dim"});
 }
 
 inline void qwen35_fields(Fields& f, Hyper& h) {

@@ -1,15 +1,9 @@
 // qwen3vl: Qwen 3 VL, its text; a norm on every head of queries and keys.
 // Pairs rotate by time, height and width, which of text are the same.
-#include "src/model/architecture.h"
+#include "src/model/arch/qwen3.h"
 
 namespace nibble {
 namespace {
-
-constexpr NamePair names[] = {
-    // Not implemented: images
-    {"visual.*", ""},
-    {"model.visual.*", ""},
-};
 
 void fields(Fields& f, Hyper& h) {
     standard_fields(f, h);
@@ -18,16 +12,10 @@ void fields(Fields& f, Hyper& h) {
     f.expect("quantization_config", {});
 }
 
-Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
-    ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::half, tensors));
-    set_qk_norm(s, QkNorm::head);
-    return s;
-}
-
 }  // namespace
 
 extern const Architecture qwen3vl_arch;
 const Architecture qwen3vl_arch{
-    "qwen3vl", {"qwen3_vl", "qwen3_vl_text"}, fields, build, standard_names(), false, names};
+    "qwen3vl", {"qwen3_vl", "qwen3_vl_text"}, fields, qwen3_spec, standard_names(), false, qwen_vl_names};
 
 }  // namespace nibble
