@@ -1,5 +1,7 @@
 // Mixture of experts: norm, router, gate and up of the chosen experts, activation, down, weighted sum.
 // Shapes: x [T x n_embd], gate_up [T x 2 n_used n_ff], the experts' outputs [T x n_used n_embd].
+#include <vector>
+
 #include "ggml/base/cat.h"
 #include "src/model/forward.h"
 
@@ -22,6 +24,20 @@ Ref shared_expert(Forward& f, const MoeFfnSpec& s, Ref h) {
     }
     f.label("ffn_down_shexp");
     return matmul(b, f.matrix("ffn_down_shexp.weight", width, n_ff), y);
+}
+
+// The experts' sum where they see their input compressed, and beside them the shared one, which does not.
+Ref through_latent(Forward& f, const MoeFfnSpec& s, Ref h, Ref routes) {
+    Builder& b = f.builder();
+    const int64_t width = f.spec().n_embd;
+    f.label("ffn_latent_down");
+    const Ref latent = matmul(b, f.matrix("ffn_latent_down.weight", s.latent_dim, width), h);
+    const Ref outputs = expert_outputs(f, s, latent, routes);
+    const Ref shared = shared_expert(f, s, h);
+    f.label("ffn_moe_sum");
+    const Ref sum = moe_sum(b, outputs, routes);
+    f.label("ffn_latent_up");
+    return matmul(b, f.matrix("ffn_latent_up.weight", width, s.latent_dim), sum, {shared});
 }
 
 }  // namespace
@@ -55,20 +71,6 @@ Ref expert_outputs(Forward& f, const MoeFfnSpec& s, Ref h, Ref routes) {
     const Ref down[] = {f.experts("ffn_down_exps.weight", s.n_experts, width, s.n_ff)};
     const Ref down_bias[] = {f.optional_vector("ffn_down_exps.bias", int64_t{s.n_experts} * width)};
     return moe_matmul(b, down, y, routes, p, down_bias);
-}
-
-// The experts' sum where they see their input compressed, and beside them the shared one, which does not.
-Ref through_latent(Forward& f, const MoeFfnSpec& s, Ref h, Ref routes) {
-    Builder& b = f.builder();
-    const int64_t width = f.spec().n_embd;
-    f.label("ffn_latent_down");
-    const Ref latent = matmul(b, f.matrix("ffn_latent_down.weight", s.latent_dim, width), h);
-    const Ref outputs = expert_outputs(f, s, latent, routes);
-    const Ref shared = shared_expert(f, s, h);
-    f.label("ffn_moe_sum");
-    const Ref sum = moe_sum(b, outputs, routes);
-    f.label("ffn_latent_up");
-    return matmul(b, f.matrix("ffn_latent_up.weight", width, s.latent_dim), sum, {shared});
 }
 
 Ref ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual) {
