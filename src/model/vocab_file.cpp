@@ -2,6 +2,7 @@
 // A key that is there and cannot be used is an Error: without it the same text would become other tokens.
 #include "src/model/vocab_file.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -43,7 +44,9 @@ constexpr ListKey list_keys[] = {{"strip_left", &Vocab::strip_left}, {"strip_rig
 
 // Kinds whose words are looked up whole before any merge, unless the file says otherwise.
 bool kind_ignores_merges(std::string_view pre) {
-    return pre == "llama-bpe" || pre == "tekken" || pre == "lfm2";
+    constexpr std::string_view kinds[] = {"llama-bpe", "llama3", "llama-v3", "falcon3",
+                                          "pixtral",   "lfm2",   "tekken"};
+    return std::ranges::find(kinds, pre) != std::end(kinds);
 }
 
 // Kinds whose tokenizers compose text first (NFC).
