@@ -27,8 +27,8 @@ struct ModelShape {
     int32_t n_taps = 0;  // of their convolution
     int32_t delta_k_heads = 0, delta_v_heads = 0,
             delta_dim = 0;  // of linear attention; 0: a convolution alone
-    int32_t state_dim =
-        0;  // keys of a state space, delta_dim are its values; each layer is then one block (Nemotron)
+    // Keys of a state space, of which delta_dim are the values; each layer is then one block (Nemotron).
+    int32_t state_dim = 0;
     bool gates_together = false;  // b and a of a key head's value heads (Qwen 3 Next)
     float rope_share = 1;         // of a head that rotates
     int32_t n_ff_shared = 0;      // of the expert that every token passes, behind a gate; 0: none

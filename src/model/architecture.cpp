@@ -181,37 +181,30 @@ Named canonical_gguf(const TensorInfo& t, const Architecture& arch) {
     return {t.name, Storage::same, {}};
 }
 
+// A name with another part; without the part, as it is.
+std::string renamed(std::string name, std::string_view part, std::string_view other) {
+    if (const size_t at = name.find(part); at != std::string::npos) name.replace(at, part.size(), other);
+    return name;
+}
+
 // Gates and ups of experts in one tensor, under the names of its halves.
 bool add_halves(TensorMap& map, const std::string& name, const TensorInfo& t, bool alternating) {
-    constexpr std::string_view gate = "ffn_gate";
-    std::string up = name;
-    if (const size_t at = up.find(gate); at != std::string::npos) up.replace(at, gate.size(), "ffn_up");
     const Storage first = alternating ? Storage::even_gate : Storage::gate_half,
                   second = alternating ? Storage::odd_up : Storage::up_half;
     return map.emplace(name, TensorSource{&t, first, 0}).second &&
-           map.emplace(up, TensorSource{&t, second, 0}).second;
+           map.emplace(renamed(name, "ffn_gate", "ffn_up"), TensorSource{&t, second, 0}).second;
 }
 
 // Queries, keys and values of key heads with what gates their outputs, under the names of both.
 bool add_key_heads(TensorMap& map, const std::string& name, const TensorInfo& t) {
     constexpr std::string_view both = "ssm_in";
-    std::string qkv = name, z = name;
-    if (const size_t at = name.find(both); at != std::string::npos) {
-        qkv.replace(at, both.size(), "attn_qkv");
-        z.replace(at, both.size(), "attn_gate");
-    }
-    return map.emplace(qkv, TensorSource{&t, Storage::head_qkv, 0}).second &&
-           map.emplace(z, TensorSource{&t, Storage::head_z, 0}).second;
+    return map.emplace(renamed(name, both, "attn_qkv"), TensorSource{&t, Storage::head_qkv, 0}).second &&
+           map.emplace(renamed(name, both, "attn_gate"), TensorSource{&t, Storage::head_z, 0}).second;
 }
 
 // Keys and values out of the latent in one tensor, under the names of its halves.
 bool add_latent(TensorMap& map, const std::string& name, const TensorInfo& t) {
     constexpr std::string_view both = "attn_kv_b";
-    std::string keys = name, values = name;
-    if (const size_t at = name.find(both); at != std::string::npos) {
-        keys.replace(at, both.size(), "attn_k_b");
-        values.replace(at, both.size(), "attn_v_b");
-    }
     TensorSource k{&t, Storage::latent_keys, 0};
     k.parts = {&t};
     if (!t.foreign() && info(t.type).block_len > 1) {
@@ -220,8 +213,8 @@ bool add_latent(TensorMap& map, const std::string& name, const TensorInfo& t) {
         k.info = plain.get();
         k.joined = std::move(plain);
     }
-    return map.emplace(keys, std::move(k)).second &&
-           map.emplace(values, TensorSource{&t, Storage::latent_values, 0}).second;
+    return map.emplace(renamed(name, both, "attn_k_b"), std::move(k)).second &&
+           map.emplace(renamed(name, both, "attn_v_b"), TensorSource{&t, Storage::latent_values, 0}).second;
 }
 
 // Joins blocks of codes [.. x columns / 32 x 16] and their scales to tensors of MXFP4. By name of the codes:

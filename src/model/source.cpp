@@ -44,6 +44,14 @@ int64_t key_head_row(const TensorSource& s, int64_t r) {
     return r / values * head_rows + 2 * keys + r % values;
 }
 
+// Where canonical row `r` stands in the file, for storages that move whole rows.
+int64_t stored_row(const TensorSource& s, int64_t r) {
+    if (s.storage == Storage::heads_qkv) return per_head_entry(r, s.info->rows(), s.heads);
+    if (s.storage == Storage::latent_values) return latent_value_row(s, r);
+    if (s.of_key_heads()) return key_head_row(s, r);
+    return s.is_half() ? half_row(s, r) : r;
+}
+
 // Where entry `e` of value heads stands. The first `keys` entries, where there are others, stay.
 int64_t value_entry(const TensorSource& s, int64_t e, int64_t n) {
     const bool behind = s.storage == Storage::value_taps || s.storage == Storage::qkv_rows;
@@ -239,10 +247,7 @@ void decode_row(const TensorSource& s, int64_t r, float* out) {
         for (int64_t c = 0; c < s.cols(); ++c) type.decode(row + half_row(s, c) * size, out + c, 1);
         return;
     }
-    int64_t from = s.storage == Storage::heads_qkv ? per_head_entry(r, rows, s.heads) : r;
-    if (s.is_half()) from = half_row(s, r);
-    if (s.storage == Storage::latent_values) from = latent_value_row(s, r);
-    if (s.of_key_heads()) from = key_head_row(s, r);
+    const int64_t from = stored_row(s, r);
     type.decode(data + from * static_cast<int64_t>(*row_bytes(t.type, cols)), out, static_cast<size_t>(cols));
     if (s.storage == Storage::offset_one)
         for (int64_t c = 0; c < cols; ++c) out[c] += 1;
@@ -265,15 +270,6 @@ std::vector<std::byte> rearranged(const TensorSource& s) {
         for (int64_t r = 0; r < s.rows(); ++r) {
             decode_row(s, r, row.data());
             info(t.type).encode(row.data(), out.data() + static_cast<size_t>(r) * stride, row.size());
-        }
-        return out;
-    }
-    if (s.storage == Storage::latent_values || s.of_key_heads()) {
-        const size_t stride = *row_bytes(t.type, t.cols());
-        for (int64_t r = 0; r < s.rows(); ++r) {
-            const int64_t from = s.of_key_heads() ? key_head_row(s, r) : latent_value_row(s, r);
-            std::memcpy(out.data() + static_cast<size_t>(r) * stride,
-                        t.data.data() + static_cast<size_t>(from) * stride, stride);
         }
         return out;
     }
@@ -302,11 +298,9 @@ std::vector<std::byte> rearranged(const TensorSource& s) {
             std::memcpy(out.data() + e * t.data.size(), s.parts[e]->data.data(), t.data.size());
         return out;
     }
-    for (int64_t r = 0; r < s.rows(); ++r) {
-        const int64_t from = s.is_half() ? half_row(s, r) : per_head_entry(r, rows, s.heads);
+    for (int64_t r = 0; r < s.rows(); ++r)
         std::memcpy(out.data() + static_cast<size_t>(r) * row,
-                    t.data.data() + static_cast<size_t>(from) * row, row);
-    }
+                    t.data.data() + static_cast<size_t>(stored_row(s, r)) * row, row);
     return out;
 }
 

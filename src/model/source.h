@@ -86,11 +86,16 @@ struct TensorSource {
     // Biases of experts, a row each: their columns are in turns.
     bool in_columns() const { return in_turns() && info->n_dims == 2; }
     bool is_turned() const { return storage >= Storage::turned_gate && storage <= Storage::turned; }
-    int64_t turned_rows() const {
-        return storage == Storage::turned ? info->cols() : info->cols() / 2;
-    }  // of one
+    // Of one expert.
+    int64_t turned_rows() const { return storage == Storage::turned ? info->cols() : info->cols() / 2; }
     bool of_key_heads() const { return storage == Storage::head_qkv || storage == Storage::head_z; }
     bool has_value_heads() const { return storage >= Storage::value_rows && storage <= Storage::value_decay; }
+    // Whether it is the other of two that share a tensor of the file.
+    bool is_second() const {
+        return storage == Storage::up_half || storage == Storage::odd_up ||
+               storage == Storage::latent_values || storage == Storage::head_z ||
+               storage == Storage::turned_up;
+    }
     // Whether the file holds the canonical tensor as it is.
     bool is_view() const { return storage == Storage::same && !scales; }
     // Dimensions of the canonical tensor, the row length first.

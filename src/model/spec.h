@@ -134,8 +134,8 @@ struct MoeFfnSpec {
     float up_shift = 0;       // likewise
     int32_t n_ff_shared = 0;  // of the expert that every token passes, 0: none
     bool gated = true;        // as in DenseFfnSpec, the shared one too
-    int32_t latent_dim =
-        0;  // experts but the shared one see the input compressed to so many columns; 0: as it is
+    // Columns to which the input of all experts but the shared one is compressed; 0: it is not.
+    int32_t latent_dim = 0;
 };
 
 // Both side by side, added.

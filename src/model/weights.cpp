@@ -45,10 +45,7 @@ Result<Tensor> WeightStore::host_view(const TensorSource& source, WeightUse use)
     if (t.data.empty()) return v;
     if (use != WeightUse::vector) {
         // place() rearranges what the file stores otherwise; until then an address only tells tensors apart.
-        if (source.storage == Storage::up_half || source.storage == Storage::odd_up ||
-            source.storage == Storage::latent_values || source.storage == Storage::head_z ||
-            source.storage == Storage::turned_up)
-            v.data += t.data.size() / 2;
+        if (source.is_second()) v.data += t.data.size() / 2;
         return v;
     }
     // The biases of experts, a row each, are one vector.
