@@ -6,6 +6,14 @@ __device__ inline float logistic(float x, float u) {
     return x * reciprocal(1 + exp2_or_zero(u * -1.4426950408889634f));
 }
 
+// ln(1 + e^u), exact to a few bits however small: with w = 1 + e rounded, e / (w - 1) undoes what the
+// rounding of w does to its logarithm.
+__device__ inline float softplus(float u) {
+    if (u > 20) return u;
+    const float e = expf(u), w = 1 + e;
+    return w == 1 ? e : logf(w) * (e / (w - 1));
+}
+
 __device__ inline float activated(Activation act, float x) {
     switch (act) {
         case Activation::silu:
@@ -27,6 +35,8 @@ __device__ inline float activated(Activation act, float x) {
             return logistic(1, x);
         case Activation::relu_squared:
             return x > 0 || x != x ? x * x : 0;
+        case Activation::softplus:
+            return softplus(x);
     }
     return x;
 }

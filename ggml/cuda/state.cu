@@ -123,14 +123,6 @@ __device__ inline float warp_sums8(const float* v) {
     return sum + shuffle_xor(sum, 1);
 }
 
-// ln(1 + e^u), exact to a few bits however small: with w = 1 + e rounded, e / (w - 1) undoes what the
-// rounding of w does to its logarithm.
-__device__ inline float softplus(float u) {
-    if (u > 20) return u;
-    const float e = expf(u), w = 1 + e;
-    return w == 1 ? e : logf(w) * (e / (w - 1));
-}
-
 // What a lane needs of one row: its part of q and k, the value of its column, the gates.
 template <int parts>
 struct StateRow {

@@ -28,6 +28,8 @@ double activated(Activation act, double x) {
             return 1 / (1 + std::exp(-x));
         case Activation::relu_squared:
             return x > 0 || std::isnan(x) ? x * x : 0;
+        case Activation::softplus:
+            return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x)));
     }
     return x;
 }
@@ -90,8 +92,9 @@ Cost take_rows_cost(const OpArgs& a) {
 }
 
 constexpr Activation all_activations[] = {
-    Activation::silu, Activation::gelu_tanh,  Activation::gelu_erf, Activation::relu,        Activation::tanh,
-    Activation::none, Activation::gelu_quick, Activation::sigmoid,  Activation::relu_squared};
+    Activation::silu,         Activation::gelu_tanh, Activation::gelu_erf,   Activation::relu,
+    Activation::tanh,         Activation::none,      Activation::gelu_quick, Activation::sigmoid,
+    Activation::relu_squared, Activation::softplus};
 
 std::vector<OpCase> glu_cases() {
     std::vector<OpCase> list;

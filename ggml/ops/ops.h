@@ -150,7 +150,7 @@ Ref attention(Builder& b, Ref q, Ref k_cache, Ref v_cache, const AttentionBatch&
 // act(gate) * (up + up_shift). A gate by itself may have fewer columns: with G each is that of F / G of up.
 // With `limit` > 0 the gate is first cut to at most `limit` and up to [-limit, limit]. gelu_quick(x) is
 // x * sigmoid(1.702 x) (arXiv:1606.08415, section 2), relu_squared(x) max(x, 0)^2 (arXiv:2109.08668, section
-// 3.2).
+// 3.2), softplus(x) ln(1 + e^x).
 enum class Activation : uint8_t {
     silu,
     gelu_tanh,
@@ -160,7 +160,8 @@ enum class Activation : uint8_t {
     none,
     gelu_quick,
     sigmoid,
-    relu_squared
+    relu_squared,
+    softplus
 };
 struct GluParams {
     Activation act = Activation::silu;

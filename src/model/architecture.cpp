@@ -345,12 +345,16 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
     for (const auto* list : {&h.sliding, &h.rotated, &h.attends})
         if (!list->empty() && list->size() != h.n_layers)
             return bad("number of layers with a stated kind", static_cast<uint32_t>(list->size()));
-    for (const auto* list : {&h.kv_heads, &h.ff_lengths}) {
+    for (const auto* list : {&h.heads, &h.kv_heads, &h.ff_lengths})
         if (!list->empty() && list->size() != h.n_layers)
             return bad("number of layers with a stated size", static_cast<uint32_t>(list->size()));
-        for (const uint32_t n : *list)
-            if (n > max_width * 8 || (list == &h.kv_heads && n > 0 && h.n_heads % n))
-                return bad(list == &h.kv_heads ? "number of kv heads" : "feed-forward length", n);
+    for (const uint32_t n : h.ff_lengths)
+        if (n > max_width * 8) return bad("feed-forward length", n);
+    for (uint32_t i = 0; i < h.n_layers && !(h.heads.empty() && h.kv_heads.empty()); ++i) {
+        const uint32_t n = h.heads.empty() ? h.n_heads : h.heads[i],
+                       n_kv = h.kv_heads.empty() ? h.n_kv_heads : h.kv_heads[i];
+        if (n == 0 || n > h.n_heads) return bad("number of attention heads", n);
+        if (n_kv > 0 && n % n_kv) return bad("number of kv heads", n_kv);
     }
     if (h.head_dim_local > max_width) return bad("head dimension of sliding layers", h.head_dim_local);
     if (h.n_per_layer > max_width / 8) return bad("embedding length of a layer", h.n_per_layer);

@@ -61,8 +61,8 @@ void rope_fields(Fields& f, Hyper& h);
 void section_fields(Fields& f, Hyper& h);
 
 // Reads which layers slide: `attention.sliding_window_pattern` or `layer_types`; where neither is stated,
-// every `period`-th layer does not (0: all slide, 1: none).
-void sliding_fields(Fields& f, Hyper& h, uint32_t period);
+// every `period`-th layer does not (0: all slide, 1: none), the last of each period or the first.
+void sliding_fields(Fields& f, Hyper& h, uint32_t period, bool full_first = false);
 // What the hyperparameters say without further knowledge of the family; an architecture adds the rest.
 // `style`: of the rotation, as the file stores queries and keys.
 Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap& tensors);
@@ -85,6 +85,10 @@ void list_kv_heads(Hyper& h);
 
 // Experts: how many there are and how many a token uses.
 void expert_fields(Fields& f, Hyper& h);
+// How they are chosen, which GGUF says by a number: 1 softmax, 2 sigmoid; as h.gating is where it is silent.
+void gating_fields(Fields& f, Hyper& h);
+// How many layers come before those with experts, which config.json says as `hf` or layer by layer.
+void dense_fields(Fields& f, Hyper& h, std::string_view hf);
 // Layers that have a router get experts; the others stay dense. `beside`: next to what they are without.
 void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors, bool beside = false);
 

@@ -52,10 +52,10 @@ Ref Forward::weight(std::string_view name, int64_t rows, int64_t cols, WeightUse
     return b_.weight(*t, full);
 }
 
-Ref Forward::norm(Ref x, std::string_view name, Ref residual) {
+Ref Forward::norm(Ref x, std::string_view name, Ref residual, float eps) {
     label(name);
     const int64_t width = b_.value(x).cols;
-    const NormParams p{spec_.norm_eps, 0, spec_.layer_norm};
+    const NormParams p{eps > 0 ? eps : spec_.norm_eps, 0, spec_.layer_norm};
     return nibble::norm(b_, x, vector(cat(name, ".weight"), width), p,
                         optional_vector(cat(name, ".bias"), width), residual);
 }
@@ -63,7 +63,7 @@ Ref Forward::norm(Ref x, std::string_view name, Ref residual) {
 Ref Forward::block_input(Ref x, std::string_view name) { return layer_spec().pre_norm ? norm(x, name) : x; }
 
 Ref Forward::join(Ref residual, Ref y, std::string_view post_norm) {
-    if (layer_spec().post_norm) y = norm(y, post_norm);
+    if (layer_spec().post_norm) y = norm(y, post_norm, {}, spec_.post_norm_eps);
     return add(b_, residual, y, {spec_.residual_scale});
 }
 
@@ -185,6 +185,7 @@ Ref Forward::record() {
     Rows output = attends_behind && !spec_.predictor ? output_rows() : Rows{};
     Ref x = embed(b_, tokens_, table("token_embd.weight", spec_.n_vocab, spec_.n_embd), {spec_.embed_scale},
                   drawn_);
+    if (spec_.embed_norm) x = nibble::norm(b_, x, {}, {spec_.norm_eps});
     if (spec_.n_positions > 0)
         x = add(
             b_, x,

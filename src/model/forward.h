@@ -92,8 +92,9 @@ class Forward {
     Ref v_cache(int32_t layer);
     Ref slots(int32_t group) const { return slots_[static_cast<size_t>(group)]; }
     AttentionBatch batch(int32_t group) const;  // as ops over the cache want it
-    // With "<name>.weight" and, if present, "<name>.bias"; plus `residual` where there is one.
-    Ref norm(Ref x, std::string_view name, Ref residual = {});
+    // With "<name>.weight" and, if present, "<name>.bias"; plus `residual` where there is one. `eps` 0: the
+    // model's.
+    Ref norm(Ref x, std::string_view name, Ref residual = {}, float eps = 0);
     // The beginning of a block: the norm, unless the layer has none before its blocks.
     Ref block_input(Ref x, std::string_view name);
     // The end of a block: residual + scale * norm(y), the norm only where the layer has one after its blocks.

@@ -46,6 +46,7 @@ struct Hyper {
     bool layer_norm = false;  // set by an architecture before standard_fields()
     float query_growth = 0;   // with every original context that a query is further on; 0: none
     float attn_scale = 0;     // of q.k; 0: 1 / sqrt(head_dim)
+    float query_factor = 0;   // of queries whose norm has no weight; 0: it has
     float attn_softcap = 0;   // 0: none
     float logit_softcap = 0;  // 0: none
     float embed_scale = 1;    // the rest as stated; an architecture says what they multiply or divide
@@ -72,6 +73,7 @@ struct Hyper {
     uint32_t n_backbone = 0;           // width of the model that this one guesses for; 0: it is one by itself
     uint32_t latent_dim = 0;           // of keys and values
     uint32_t q_latent_dim = 0;         // of compressed queries, which tensors say as well; 0: they are not
+    std::vector<uint32_t> heads;       // per layer; empty: n_heads in all
     std::vector<uint32_t> kv_heads;    // per layer; empty: n_kv_heads in all
     std::vector<uint32_t> ff_lengths;  // per layer; empty: n_ff in all
     uint32_t head_dim_local = 0;       // of sliding layers; 0: as the others

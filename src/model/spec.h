@@ -24,11 +24,11 @@ struct RopeSpec {
     int32_t original_context = 0;
 };
 
-// Norms of queries and keys: none, each head on its own, or the whole projection.
-enum class QkNorm : uint8_t { none, head, row };
+// Norms of queries and keys: none, each head on its own, the same without a weight, or the whole projection.
+enum class QkNorm : uint8_t { none, head, plain_head, row };
 
 // Softmax attention over the paged cache. Present tensors switch on: biases, sinks, one fused attn_qkv, a
-// gate of each head's output (attn_gate).
+// gate of each head's output or of each of its columns (attn_gate).
 struct AttentionSpec {
     int32_t n_heads = 0;
     int32_t n_kv_heads = 0;
@@ -38,10 +38,11 @@ struct AttentionSpec {
     float scale = 0;     // usually 1 / sqrt(head_dim)
     float softcap = 0;   // 0: none
     QkNorm qk_norm = QkNorm::none;
-    bool keys_are_values = false;          // as projected: there is no attn_v
-    bool v_norm = false;                   // of each head of values, without a weight
-    int32_t kv_layer = -1;                 // whose keys and values it attends to; -1: its own
-    bool gated = false;                    // a gate beside each head's queries multiplies its output
+    bool keys_are_values = false;  // as projected: there is no attn_v
+    bool v_norm = false;           // of each head of values, without a weight
+    int32_t kv_layer = -1;         // whose keys and values it attends to; -1: its own
+    bool gated = false;            // a gate beside each head's queries multiplies its output
+    Activation gate_act = Activation::sigmoid;
     PositionScaleParams query_scale = {};  // of queries by their position; beta 0: none
     int32_t rope = 0;                      // index into ModelSpec::ropes; -1: no positions
     int32_t kv_group = 0;                  // index into ModelSpec::kv_groups
@@ -133,6 +134,7 @@ struct MoeFfnSpec {
     float limit = 0;          // of the gate and up, as in GluParams
     float up_shift = 0;       // likewise
     int32_t n_ff_shared = 0;  // of the expert that every token passes, 0: none
+    float shared_scale = 1;   // of that one's output
     bool gated = true;        // as in DenseFfnSpec, the shared one too
     // Columns to which the input of all experts but the shared one is compressed; 0: it is not.
     int32_t latent_dim = 0;
@@ -168,11 +170,13 @@ struct ModelSpec {
     int32_t n_embd = 0;
     int32_t n_ctx_train = 0;
     float norm_eps = 1e-5f;
+    float post_norm_eps = 0;                       // of norms behind blocks; 0: the same
     bool layer_norm = false;                       // LayerNorm instead of RMS norm
     std::string_view output_norm = "output_norm";  // the name of the norm before the output
     int32_t n_positions = 0;  // rows of position_embd, which is then added to the embedding; 0: none
     int32_t n_per_layer = 0;  // columns of the embedding of its own that a token has for each layer; 0: none
     float embed_scale = 1;
+    bool embed_norm = false;   // an RMS norm of the embedding, without a weight
     float residual_scale = 1;  // of every block's output
     float logit_scale = 1;
     float logit_softcap = 0;  // 0: none

@@ -74,7 +74,7 @@ void size_fields(Fields& f, Hyper& h) {
     f.required("embedding_length", "hidden_size|n_embd", h.n_embd);
     number_or_list(f, "feed_forward_length", "intermediate_size|n_inner|block_ff_dim", h.n_ff, h.ff_lengths,
                    h.n_ff == 0);
-    f.required("attention.head_count", "num_attention_heads|n_head", h.n_heads);
+    number_or_list(f, "attention.head_count", "num_attention_heads|n_head", h.n_heads, h.heads, true);
     number_or_list(f, "attention.head_count_kv", "num_key_value_heads", h.n_kv_heads, h.kv_heads, false);
     // Layers without attention have none.
     if (!f.is_writing() && std::ranges::find(h.kv_heads, 0u) != h.kv_heads.end())
@@ -168,9 +168,9 @@ void standard_fields(Fields& f, Hyper& h) {
     rope_fields(f, h);
 }
 
-void sliding_fields(Fields& f, Hyper& h, uint32_t period) {
+void sliding_fields(Fields& f, Hyper& h, uint32_t period, bool full_first) {
     constexpr std::string_view pattern = "attention.sliding_window_pattern";
-    const auto usual = [&](uint32_t i) { return period == 0 || i % period + 1 < period; };
+    const auto usual = [&](uint32_t i) { return period == 0 || i % period != (full_first ? 0 : period - 1); };
     if (f.is_writing()) {
         if (h.window == 0) return;
         f.optional("attention.sliding_window", "", h.window);
@@ -268,6 +268,7 @@ Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap
             layer.head_dim = layer.v_head_dim = static_cast<int32_t>(h.head_dim_local);
             if (h.attn_scale == 0) layer.scale = 1 / std::sqrt(static_cast<float>(h.head_dim_local));
         }
+        if (!h.heads.empty()) layer.n_heads = static_cast<int32_t>(h.heads[i]);
         if (!h.kv_heads.empty()) layer.n_kv_heads = static_cast<int32_t>(h.kv_heads[i]);
         layer.window = slides(i) ? static_cast<int32_t>(h.window) : 0;
         layer.kv_group = group_of(layer.window);
@@ -354,6 +355,23 @@ void expert_fields(Fields& f, Hyper& h) {
     if (f.is_writing() && h.n_experts == 0) return;
     f.optional("expert_count", "num_local_experts|num_experts|n_routed_experts", h.n_experts);
     f.optional("expert_used_count", "num_experts_per_tok", h.n_experts_used);
+}
+
+void gating_fields(Fields& f, Hyper& h) {
+    uint32_t function = h.gating == Gating::sigmoid ? 2 : 1;
+    f.optional("expert_gating_func", "", function);
+    if (function != 1 && function != 2)
+        f.fail({ErrorCode::unsupported, "expert_gating_func", cat("asks for ", function),
+                "implemented are 1 (softmax) and 2 (sigmoid)"});
+    h.gating = function == 2 ? Gating::sigmoid : Gating::softmax;
+}
+
+void dense_fields(Fields& f, Hyper& h, std::string_view hf) {
+    std::vector<bool> dense;
+    f.flags("", "mlp_layer_types", "dense", "sparse", dense);
+    if (!dense.empty())
+        h.n_dense_layers = static_cast<uint32_t>(std::ranges::find(dense, false) - dense.begin());
+    f.optional("leading_dense_block_count", hf, h.n_dense_layers);
 }
 
 void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors, bool beside) {

@@ -189,16 +189,16 @@ Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab&
     GgufWriter writer = NIBBLE_TRY(GgufWriter::create(destination));
     NIBBLE_TRY(write_metadata(model, vocab, writer.metadata()));
     describe_private_types(plan, writer.metadata());
-    for (const auto& [name, factors] : plan.rope_factors) {
-        const auto n = static_cast<int64_t>(factors.size());
+    for (const auto& [name, values] : plan.stated) {
+        const auto n = static_cast<int64_t>(values.size());
         NIBBLE_TRY(writer.declare(name, Type::f32, {&n, 1}));
     }
     for (const TensorPlan& p : plan.tensors) {
         NIBBLE_TRY(writer.declare(p.name, p.type, p.source.dims()));
     }
     NIBBLE_TRY(writer.begin());
-    for (const auto& [name, factors] : plan.rope_factors)
-        NIBBLE_TRY(writer.write(name, std::as_bytes(std::span(factors))));
+    for (const auto& [name, values] : plan.stated)
+        NIBBLE_TRY(writer.write(name, std::as_bytes(std::span(values))));
     ConvertProgress done{{}, 0, plan.source_bytes};
     std::vector<TensorReport> reports;
     for (const TensorPlan& p : plan.tensors) {

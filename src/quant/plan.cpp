@@ -49,8 +49,9 @@ Result<Type> matrix_type(const TensorPlan& p, bool tied, const PlanOptions& opti
     return fitting;
 }
 
-// What GGUF states as tensors: the factors of Llama 3, and Phi-3's two lists.
-Result<std::vector<std::pair<std::string, std::vector<float>>>> factor_tensors(const Hyper& h) {
+// What GGUF states as tensors: the factors of Llama 3, Phi-3's two lists, the factor of queries in the
+// weights of their norm.
+Result<std::vector<std::pair<std::string, std::vector<float>>>> stated_tensors(const Hyper& h) {
     std::vector<std::pair<std::string, std::vector<float>>> list;
     const RopeScaling& s = h.rope_scaling;
     if (s.type == "longrope")
@@ -60,6 +61,10 @@ Result<std::vector<std::pair<std::string, std::vector<float>>>> factor_tensors(c
     if (s.type == "llama3")
         list.emplace_back("rope_freqs.weight",
                           NIBBLE_TRY(rope_factors(s, h.rope_theta, static_cast<int32_t>(h.rope_dim))));
+    for (uint32_t i = 0; i < h.n_layers && h.query_factor > 0; ++i) {
+        list.emplace_back(cat("blk.", i, ".attn_q_norm.weight"), std::vector(h.head_dim, h.query_factor));
+        list.emplace_back(cat("blk.", i, ".attn_k_norm.weight"), std::vector(h.head_dim, 1.0f));
+    }
     return list;
 }
 
@@ -96,8 +101,7 @@ Result<ConvertPlan> plan_conversion(const OpenedModel& model, const PlanOptions&
         for (const auto& [key, entry] : named->second)
             NIBBLE_TRY(add_tensor(model, entry->first, entry->second, options, plan));
     }
-    if (model.file.kind() == TensorFile::Kind::hf)
-        plan.rope_factors = NIBBLE_TRY(factor_tensors(model.hyper));
+    if (model.file.kind() == TensorFile::Kind::hf) plan.stated = NIBBLE_TRY(stated_tensors(model.hyper));
     return plan;
 }
 

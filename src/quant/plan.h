@@ -21,7 +21,7 @@ struct TensorPlan {
 
 struct ConvertPlan {
     std::vector<TensorPlan> tensors;
-    std::vector<std::pair<std::string, std::vector<float>>> rope_factors;  // written as f32 tensors
+    std::vector<std::pair<std::string, std::vector<float>>> stated;  // written as f32 tensors
     std::vector<std::string> substitutions;  // "blk.0.ffn_down.weight: rows of 896: q4_k -> iq4_nl"
     std::vector<std::string> lossy_sources;  // tensors that are quantized already
     uint64_t source_bytes = 0, bytes = 0, elements = 0;

@@ -479,6 +479,84 @@ def lfm3():
     return config, {}
 
 
+@architecture
+def muse_glimmer():
+    # The pattern is counted from the last layer: the first of these sees all.
+    text = base(num_hidden_layers=5, num_key_value_heads=2, num_attention_heads=4, sliding_window=19, qk_scale_factor=2.5,
+                output_multiplier=0.8, final_logit_softcapping=5.0, rope_parameters=rope(5000.0))
+    config, options = seeing("MuseGlimmer", text, dict(num_hidden_layers=1, num_attention_heads=2, patch_size=2,
+                                                       pos_emb_height=2, pos_emb_width=2))
+    config.out_hidden_size = config.projector_hidden_size = 16
+    return config, options | {"offset_norms": True, "weights": plain_norm}
+
+
+def plain_norm(model, generator):
+    """Of all norms the last one alone is not stored less one."""
+    weight = model.model.language_model.norm.weight
+    weight.data = (1 + 0.3 * torch.randn(weight.shape, generator=generator)).to(torch.bfloat16).float()
+    return {}
+
+
+@architecture
+def afmoe():
+    config = transformers.AfmoeConfig(**base(num_hidden_layers=4, sliding_window=19, moe_intermediate_size=32, num_experts=8,
+                                             num_experts_per_tok=3, num_shared_experts=2, num_dense_layers=1, route_scale=1.7,
+                                             mup_enabled=True, rope_parameters=rope(5000.0)))
+    return config, {"weights": bias_parameters, "changes": {"route_norm": True, "score_func": "sigmoid", "n_group": 1}}
+
+
+def bias_parameters(model, generator):
+    for name, p in model.named_parameters():
+        if name.endswith("expert_bias") or name.endswith("e_score_correction_bias"):
+            p.data = (0.2 * torch.randn(p.shape, generator=generator)).to(torch.bfloat16).float()
+        if name.endswith("embed_tokens.weight") and model.config.model_type == "afmoe":
+            p.data /= 8  # what it says is multiplied by the root of its columns
+    return {}
+
+
+@architecture
+def laguna():
+    # Layers with four heads and with two, dense before sparse.
+    yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32, partial_rotary_factor=0.5)
+    config = transformers.LagunaConfig(**base(
+        num_hidden_layers=4, sliding_window=19, moe_intermediate_size=32, shared_expert_intermediate_size=40, num_experts=8,
+        num_experts_per_tok=3, num_attention_heads_per_layer=[4, 2, 2, 4], moe_routed_scaling_factor=1.7,
+        layer_types=["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"],
+        rope_parameters={"full_attention": yarn, "sliding_attention": rope(1000.0, partial_rotary_factor=1.0)}))
+    return config, {"weights": bias_parameters}
+
+
+@architecture
+def laguna_columns():
+    # A gate on each column; what slides and what is dense is no regular pattern.
+    config = transformers.LagunaConfig(**base(
+        num_hidden_layers=3, sliding_window=19, moe_intermediate_size=32, shared_expert_intermediate_size=32, num_experts=6,
+        num_experts_per_tok=2, gating="per-element", mlp_layer_types=["dense", "dense", "sparse"],
+        layer_types=["sliding_attention", "full_attention", "full_attention"],
+        rope_parameters={"full_attention": rope(10000.0, partial_rotary_factor=1.0),
+                         "sliding_attention": rope(1000.0, partial_rotary_factor=1.0)}))
+    return config, {"weights": bias_parameters}
+
+
+@architecture
+def cohere2_moe():
+    # RMS norms, and a dense layer that sees all and rotates.
+    config = transformers.Cohere2MoeConfig(**base(
+        num_hidden_layers=4, intermediate_size=32, prefix_dense_intermediate_size=96, sliding_window=19, logit_scale=0.7,
+        num_experts=8, num_experts_per_tok=3, num_shared_experts=2, expert_selection_fn="sigmoid", first_k_dense_replace=1,
+        sliding_window_pattern=3, tie_word_embeddings=True))
+    return config, {}
+
+
+@architecture
+def cohere2_moe_softmax():
+    # LayerNorm, no dense layers, no shared experts.
+    config = transformers.Cohere2MoeConfig(**base(
+        rms_norm_eps=None, layer_norm_eps=1e-5, num_hidden_layers=2, intermediate_size=32, sliding_window=19,
+        sliding_window_pattern=2, logit_scale=0.7, num_experts=6, num_experts_per_tok=2, tie_word_embeddings=True))
+    return config, {}
+
+
 def granite_hybrid(**changes):
     # Attention without positions between state spaces.
     return transformers.GraniteMoeHybridConfig(**base(

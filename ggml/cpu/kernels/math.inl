@@ -33,6 +33,21 @@ inline F sigmoid(F x) { return set1(1) / (set1(1) + exp(zero() - x)); }
 inline F silu(F x) { return x / (set1(1) + exp(zero() - x)); }
 inline F gelu_quick(F x) { return x / (set1(1) + exp(set1(-1.702f) * x)); }
 
+// ln(1 + e^x) = max(x, 0) + ln(1 + t), t = e^-|x|, and ln(1 + t) = 2 atanh s, s = t / (2 + t) <= 1/3: its
+// series, whose next term is below 2e-8 of it.
+inline F softplus(F x) {
+    const F t = exp(zero() - abs(x));
+    const F s = t / (set1(2) + t), s2 = s * s;
+    F p = set1(2.0f / 13);
+    p = fma(p, s2, set1(2.0f / 11));
+    p = fma(p, s2, set1(2.0f / 9));
+    p = fma(p, s2, set1(2.0f / 7));
+    p = fma(p, s2, set1(2.0f / 5));
+    p = fma(p, s2, set1(2.0f / 3));
+    p = fma(p, s2, set1(2));
+    return fma(p, s, max(zero(), x));
+}
+
 // tanh(x) = 1 - 2 / (e^2x + 1), to about 1e-7 absolute: for soft caps, where small arguments need no more.
 inline F tanh(F x) { return set1(1) - set1(2) / (exp(x + x) + set1(1)); }
 

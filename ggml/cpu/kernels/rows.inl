@@ -74,6 +74,7 @@ inline F activated(F x) {
     if constexpr (act == Activation::gelu_quick) return gelu_quick(x);
     if constexpr (act == Activation::sigmoid) return sigmoid(x);
     if constexpr (act == Activation::relu_squared) return max(zero(), x) * max(zero(), x);
+    if constexpr (act == Activation::softplus) return softplus(x);
     return x;
 }
 
@@ -103,6 +104,8 @@ inline void with_activation(Activation act, Fn fn) {
             return fn(ActivationTag<Activation::sigmoid>{});
         case Activation::relu_squared:
             return fn(ActivationTag<Activation::relu_squared>{});
+        case Activation::softplus:
+            return fn(ActivationTag<Activation::softplus>{});
     }
 }
 

@@ -5,6 +5,7 @@
 namespace nibble {
 
 extern const Architecture cohere_arch;
-const Architecture cohere_arch{"command-r", {"cohere"}, cohere_fields, cohere_spec, standard_names()};
+const Architecture cohere_arch{
+    "command-r", {"cohere"}, cohere_layer_norm_fields, cohere_spec, standard_names()};
 
 }  // namespace nibble

@@ -1,5 +1,5 @@
 // What Command-R and its successors share: LayerNorm without bias, one norm for parallel blocks, adjacent
-// rotation, scaled logits. Included by cohere.cpp and cohere2.cpp.
+// rotation, scaled logits. Included by cohere.cpp, cohere2.cpp and cohere2moe.cpp.
 #pragma once
 
 #include "src/model/architecture.h"
@@ -7,12 +7,16 @@
 namespace nibble {
 
 inline void cohere_fields(Fields& f, Hyper& h) {
-    h.layer_norm = true;
     standard_fields(f, h);
     f.required("logit_scale", "logit_scale", h.logit_scale);
     f.expect("hidden_act", {"silu"});
     f.expect("use_qk_norm", {"false"});
     f.expect("quantization_config", {});
+}
+
+inline void cohere_layer_norm_fields(Fields& f, Hyper& h) {
+    h.layer_norm = true;
+    cohere_fields(f, h);
 }
 
 inline Result<ModelSpec> cohere_spec(const Hyper& h, bool, const TensorMap& tensors) {

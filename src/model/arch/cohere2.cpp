@@ -6,7 +6,7 @@ namespace nibble {
 namespace {
 
 void fields(Fields& f, Hyper& h) {
-    cohere_fields(f, h);
+    cohere_layer_norm_fields(f, h);
     sliding_fields(f, h, 4);
     if (!f.is_writing()) h.rotated = h.sliding;
 }

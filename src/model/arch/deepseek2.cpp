@@ -58,18 +58,13 @@ void yarn_fields(Fields& f, Hyper& h) {
     f.optional("rope.scaling.yarn_log_multiplier", "", h.yarn_log_multiplier);
 }
 
-// How experts are chosen. config.json says it by its model_type, GGUF by a number: 1 softmax, 2 sigmoid.
+// How experts are chosen, which config.json says by its model_type.
 void choice_fields(Fields& f, Hyper& h) {
     std::string family = "deepseek_v2", method = "greedy";
     f.optional("", "model_type", family);
     f.optional("", "topk_method", method);
     if (f.from_hf()) h.gating = family == "deepseek_v2" ? Gating::softmax : Gating::sigmoid;
-    uint32_t function = h.gating == Gating::sigmoid ? 2 : 1;
-    f.optional("expert_gating_func", "", function);
-    if (function != 1 && function != 2)
-        f.fail({ErrorCode::unsupported, "expert_gating_func", cat("asks for ", function),
-                "implemented are 1 (softmax) and 2 (sigmoid)"});
-    h.gating = function == 2 ? Gating::sigmoid : Gating::softmax;
+    gating_fields(f, h);
     const bool sigmoid = h.gating == Gating::sigmoid;
     if (sigmoid)
         f.expect("topk_method", {"noaux_tc"});
@@ -87,15 +82,6 @@ void choice_fields(Fields& f, Hyper& h) {
     group_field("expert_group_used_count", "topk_group", h.n_expert_groups_used);
 }
 
-// How many layers come before those with experts, which config.json may say layer by layer.
-void dense_fields(Fields& f, Hyper& h) {
-    std::vector<bool> dense;
-    f.flags("", "mlp_layer_types", "dense", "sparse", dense);
-    if (!dense.empty())
-        h.n_dense_layers = static_cast<uint32_t>(std::ranges::find(dense, false) - dense.begin());
-    f.optional("leading_dense_block_count", "first_k_dense_replace", h.n_dense_layers);
-}
-
 void fields(Fields& f, Hyper& h) {
     next_layer_fields(f, h);
     head_fields(f, h);
@@ -107,7 +93,7 @@ void fields(Fields& f, Hyper& h) {
     f.optional("expert_weights_scale", "routed_scaling_factor", h.expert_scale);
     f.optional("expert_feed_forward_length", "moe_intermediate_size", h.n_ff_expert);
     f.optional("expert_shared_count", "n_shared_experts", h.n_experts_shared);
-    dense_fields(f, h);
+    dense_fields(f, h, "first_k_dense_replace");
     f.expect("hidden_act", {"silu"});
     f.expect("moe_layer_freq", {"1"});
     f.expect("rope_interleave", {"true"});

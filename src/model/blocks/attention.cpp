@@ -34,7 +34,9 @@ Ref project_qkv(Forward& f, const AttentionSpec& a, Ref h) {
 Ref qk_norm(Forward& f, const AttentionSpec& a, Ref x, std::string_view name) {
     if (a.qk_norm == QkNorm::none) return x;
     const bool row = a.qk_norm == QkNorm::row;
-    const Ref weight = f.vector(name, row ? f.builder().value(x).cols : a.head_dim);
+    const Ref weight = a.qk_norm == QkNorm::plain_head
+                           ? Ref{}
+                           : f.vector(name, row ? f.builder().value(x).cols : a.head_dim);
     return norm(f.builder(), x, weight, {f.spec().norm_eps, row ? 0 : a.head_dim, f.spec().layer_norm});
 }
 
@@ -49,7 +51,9 @@ Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
     Ref q = b.columns(qkv, 0, q_cols), gate;
     if (f.has("attn_gate.weight")) {
         f.label("attn_gate");
-        gate = matmul(b, f.matrix("attn_gate.weight", a.n_heads, f.spec().n_embd), h);
+        const int64_t columns = int64_t{a.n_heads} * a.v_head_dim;
+        const int64_t gates = f.rows("attn_gate.weight") == columns ? columns : a.n_heads;
+        gate = matmul(b, f.matrix("attn_gate.weight", gates, f.spec().n_embd), h);
     }
     if (a.gated) {
         gate = splice_heads(b, q, {a.n_heads, a.head_dim, a.head_dim});
@@ -86,7 +90,7 @@ Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
     const AttentionParams p{a.n_heads,        a.n_kv_heads, a.head_dim, a.v_head_dim,
                             f.kv().page_size, a.window,     a.scale,    a.softcap};
     Ref y = attention(b, q, k_cache, v_cache, batch, p, f.optional_vector("attn_sinks.weight", a.n_heads));
-    if (gate) y = glu(b, gate, y, {Activation::sigmoid});
+    if (gate) y = glu(b, gate, y, {a.gate_act});
     y = f.keep_output_rows(y);
     x = f.keep_output_rows(x);
 

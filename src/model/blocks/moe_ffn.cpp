@@ -23,7 +23,8 @@ Ref shared_expert(Forward& f, const MoeFfnSpec& s, Ref h) {
         y = activate(b, matmul(b, up, h), {s.act, 1, 1});
     }
     f.label("ffn_down_shexp");
-    return matmul(b, f.matrix("ffn_down_shexp.weight", width, n_ff), y);
+    y = matmul(b, f.matrix("ffn_down_shexp.weight", width, n_ff), y);
+    return s.shared_scale == 1 ? y : activate(b, y, {Activation::none, 1, s.shared_scale});
 }
 
 // The experts' sum where they see their input compressed, and beside them the shared one, which does not.
