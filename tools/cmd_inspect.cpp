@@ -99,8 +99,11 @@ void print_model(const OpenedModel& m) {
                     mib(static_cast<double>(state_bytes(s))).c_str());
     if (s.predictor) std::printf("a layer behind these guesses tokens further ahead\n");
     if (s.n_backbone > 0) {
-        std::printf("guesses for a model of width %d (--draft-model), to whose keys and values it attends\n",
-                    s.n_backbone);
+        std::printf(
+            s.block_guess
+                ? "guesses blocks of tokens for a model of width %d (--draft-model), whose layers it reads\n"
+                : "guesses for a model of width %d (--draft-model), to whose keys and values it attends\n",
+            s.n_backbone);
         return;
     }
     for (const Type t : {Type::f16, Type::q8_0})

@@ -224,7 +224,10 @@ Result<int> QuantizeCommand::operator()() const {
         print_plan(plan);
         return exit_ok;
     }
-    const Vocab vocab = NIBBLE_TRY(read_vocab(model->file));
+    auto vocab = read_vocab(model->file);
+    // Who guesses in blocks has the tokens of another model.
+    if (!vocab && vocab.error().code == ErrorCode::not_found && model->spec.block_guess) vocab = Vocab();
+    if (!vocab) return vocab.error();
     ThreadPool pool(threads);
     ProgressLine progress;
     ConvertOptions how;
@@ -232,7 +235,7 @@ Result<int> QuantizeCommand::operator()() const {
     how.importance = importance.empty() ? nullptr : &weights;
     how.progress = [&](const ConvertProgress& p) { progress(p); };
     const auto start = std::chrono::steady_clock::now();
-    const auto reports = NIBBLE_TRY(convert(*model, vocab, plan, destination, pool, how));
+    const auto reports = NIBBLE_TRY(convert(*model, *vocab, plan, destination, pool, how));
     print_report(plan, reports,
                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     return exit_ok;

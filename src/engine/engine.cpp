@@ -162,7 +162,9 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
         new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, {}, 1, {}, {}});
     NIBBLE_TRY(state->make_groups());
     state->predicts = state->runner.predictor() != nullptr;
-    state->prediction_worth = state->worth(bytes(state->runner.memory().predictor_bytes));
+    // A block is made whole, whatever is believed of it.
+    const bool blocks = state->predicts && state->runner.predictor()->block_size() > 0;
+    state->prediction_worth = state->worth(blocks ? 0 : bytes(state->runner.memory().predictor_bytes));
     if (state->config.draft_tokens > 0 && !state->config.draft_model.empty())
         NIBBLE_TRY(state->load_draft_model(backends));
     return Engine(std::move(state));

@@ -24,8 +24,8 @@ struct Fnv {
 
 void add(Fnv& fnv, const AttentionSpec& a) {
     fnv.numbers(a.n_heads, a.n_kv_heads, a.head_dim, a.v_head_dim, a.window, a.scale, a.softcap, a.qk_norm,
-                a.query_scale.beta, a.query_scale.period, a.rope, a.gated, a.v_norm, a.keys_are_values,
-                a.kv_layer);
+                a.query_scale.beta, a.query_scale.period, a.rope, a.gated, a.gate_act, a.v_norm,
+                a.keys_are_values, a.kv_layer);
 }
 void add(Fnv& fnv, const LatentAttentionSpec& a) {
     fnv.numbers(a.n_heads, a.latent_dim, a.nope_dim, a.rope_dim, a.v_head_dim, a.scale, a.norm_eps, a.rope);
@@ -41,14 +41,16 @@ void add(Fnv& fnv, const ShortConvSpec& s) { fnv.numbers(s.n_taps); }
 void add(Fnv& fnv, const DenseFfnSpec& f) { fnv.numbers(f.n_ff, f.act, f.gated); }
 void add(Fnv& fnv, const MoeFfnSpec& f) {
     fnv.numbers(f.n_experts, f.n_used, f.n_ff, f.normalize, f.gating, f.n_groups, f.n_groups_used, f.scale,
-                f.router_scale, f.act, f.limit, f.up_shift, f.n_ff_shared, f.gated, f.latent_dim);
+                f.router_scale, f.act, f.limit, f.up_shift, f.n_ff_shared, f.shared_scale, f.gated,
+                f.latent_dim);
 }
 void add(Fnv& fnv, const TwinFfnSpec& f) { add(fnv, f.dense), add(fnv, f.experts); }
 
 // What the model computes of its weights, with the choices that use_context() made: a folder's config.json is
 // no metadata, and frequencies can depend on the length of the context.
 void add(Fnv& fnv, const ModelSpec& spec) {
-    fnv.numbers(spec.norm_eps, spec.layer_norm, spec.embed_scale, spec.residual_scale);
+    fnv.numbers(spec.norm_eps, spec.post_norm_eps, spec.layer_norm, spec.embed_scale, spec.embed_norm,
+                spec.residual_scale);
     for (const RopeSpec& r : spec.ropes) {
         fnv.numbers(r.rot_dim, r.style, r.magnitude);
         fnv.add(std::as_bytes(std::span(r.inv_freq)));
@@ -60,7 +62,9 @@ void add(Fnv& fnv, const ModelSpec& spec) {
         fnv.add(l.ffn_norm);
     };
     for (const LayerSpec& l : spec.layers) add_layer(l);
-    if (spec.predictor) add_layer(*spec.predictor);  // whose keys and values pages hold, too
+    // Whose keys and values pages hold, too
+    if (spec.predictor) add_layer(*spec.predictor);
+    for (const LayerSpec& l : spec.guests) add_layer(l);
 }
 
 }  // namespace

@@ -99,6 +99,7 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     const bool any_batch = config.batch_tokens == 0;
     NIBBLE_TRY(fill_defaults(config, spec));
     NIBBLE_TRY(use_context(r.model_->spec, config.ctx));
+    if (!config.assistant.empty()) NIBBLE_TRY(r.open_assistant(config.assistant, config.ctx));
     const int64_t pages_per_sequence = ceil_div<int64_t>(config.ctx, config.page_size);
     const int64_t per_sequence = config.guess_outputs > 0 ? 2 : 1;  // one to go back to
     const int64_t n_states = per_sequence * config.max_sequences + kept_states;
@@ -131,9 +132,8 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
         r.kv_.v.push_back(cache_shape(type(config.v_type), n * l.v_page_rows(config.page_size), l.v_dim));
     }
     r.limits_ = {config.batch_tokens, config.max_outputs, config.max_sequences};
-    r.kv_.output_hidden = !config.assistant.empty();
+    r.kv_.output_hidden = !config.assistant.empty() && spec.guests.empty();
     r.config_ = std::move(config);
-    if (!r.config_.assistant.empty()) NIBBLE_TRY(r.open_assistant(r.config_.assistant));
     Program dry = NIBBLE_TRY(r.place_layers(backends));
     if (any_batch) dry = NIBBLE_TRY(r.widen_steps(std::move(dry), backends));
     if (const auto name = r.weights_->unused(consumed_elsewhere))
@@ -160,8 +160,8 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
                    static_cast<int32_t>(layers.size()),
                    static_cast<int32_t>(std::ranges::count(layers, 1))};
     if (r.predictor_) {
-        const auto [layer, head, short_head] = r.predictor_->programs();
-        r.forecast_.predictor_bytes = matmul_cost(*layer).bytes + matmul_cost(*short_head).bytes;
+        for (const Program* p : r.predictor_->programs_of_a_guess())
+            r.forecast_.predictor_bytes += matmul_cost(*p).bytes;
     }
     for (size_t d = 0; d < backends.size(); ++d)
         if (backends[d]->device().host_memory) {
@@ -172,11 +172,11 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     return r;
 }
 
-Result<void> ModelRunner::open_assistant(const std::filesystem::path& path) {
+Result<void> ModelRunner::open_assistant(const std::filesystem::path& path, int32_t ctx) {
     assistant_ = NIBBLE_TRY(open_model(NIBBLE_TRY(TensorFile::open(path))));
-    if (const auto attached = attach(assistant_->spec, spec()); !attached)
+    if (const auto attached = attach(assistant_->spec, model_->spec); !attached)
         return of_file(attached.error(), path.string());
-    return use_context(assistant_->spec, config_.ctx);
+    return use_context(assistant_->spec, ctx);
 }
 
 Result<void> ModelRunner::record_predictor(std::span<Backend* const> backends) {
@@ -184,17 +184,26 @@ Result<void> ModelRunner::record_predictor(std::span<Backend* const> backends) {
         predictor_ =
             std::make_unique<Predictor>(NIBBLE_TRY(nibble::record_predictor(spec(), *weights_, kv_, limits_,
                                                                             config_.placement, backends)),
-                                        kv_group_of(*spec().predictor));
+                                        std::vector{kv_group_of(*spec().predictor)});
     if (!assistant_) return {};
     const Placement placement = NIBBLE_TRY(assistant_placement(assistant_->spec, config_.placement));
     // Recorded twice, like the model: as a dry run and over weights that are placed.
     if (!runner_)
         assistant_weights_ = std::make_unique<WeightStore>(assistant_->tensors, placement, backends);
+    if (const auto& block = assistant_->spec.block_guess) {
+        std::vector<int32_t> groups;
+        for (const LayerSpec& l : assistant_->spec.layers) groups.push_back(kv_group_of(l));
+        predictor_ = std::make_unique<Predictor>(
+            NIBBLE_TRY(record_guest(assistant_->spec, *assistant_weights_, spec(), *weights_, kv_, limits_,
+                                    placement, config_.placement, backends)),
+            std::move(groups), *block);
+        return {};
+    }
     const Tensor embedding = NIBBLE_TRY(weights_->get("token_embd.weight", WeightUse::lookup));
     predictor_ = std::make_unique<Predictor>(
         NIBBLE_TRY(record_assistant(assistant_->spec, *assistant_weights_, spec(), embedding, kv_, limits_,
                                     placement, backends)),
-        -1);
+        std::vector<int32_t>());
     return {};
 }
 
@@ -387,6 +396,14 @@ Result<void> ModelRunner::fetch_first_tokens(const Batch& batch) {
 FirstTokens ModelRunner::first_tokens(size_t row) const {
     if (row >= first_tokens_.size()) return {};
     return {first_tokens_[row].tokens, first_tokens_[row].total};
+}
+
+Result<std::vector<std::span<float>>> ModelRunner::hidden() {
+    std::vector<std::span<float>> parts;
+    for (size_t i = 0; i < spec().sources.size(); ++i)
+        parts.push_back(NIBBLE_TRY(runner_->output(io::source(i))));
+    if (parts.empty()) parts.push_back(NIBBLE_TRY(runner_->output(io::hidden)));
+    return parts;
 }
 
 Result<std::span<float>> ModelRunner::logits() {

@@ -88,9 +88,9 @@ class ModelRunner {
 
     // What guesses the token after the next; null: nothing does. It is given hidden states, of which the last
     // step left one for each of its rows, [rows x n_embd], or of its output rows if the predictor does not
-    // read all; valid until the next step.
+    // read all: side by side, where it reads what several layers say. Valid until the next step.
     Predictor* predictor() const { return predictor_.get(); }
-    Result<std::span<float>> hidden() { return runner_->output(io::hidden); }
+    Result<std::vector<std::span<float>>> hidden();
     Result<void> copy_pages(std::span<const Batch::Copy> copies);  // at once, between steps
 
     const ModelSpec& spec() const { return model_->spec; }
@@ -117,7 +117,7 @@ class ModelRunner {
     // The program over weights that are not placed yet: for a placement, and for the one that the
     // configuration asks for, which stays in config_.
     Result<Program> record_dry(const Placement& placement, std::span<Backend* const> backends);
-    Result<void> open_assistant(const std::filesystem::path& path);
+    Result<void> open_assistant(const std::filesystem::path& path, int32_t ctx);
     Result<void> record_predictor(std::span<Backend* const> backends);
     std::vector<DeviceFootprint> footprint(const Program& main) const;  // with the predictor's
     bool fits(const Program& dry, const DeviceInfo& gpu, int32_t layers) const;

@@ -1,5 +1,5 @@
 // Guesses by the model's own predictor: it reads each row that a step computed, with the token behind it, and
-// tells the token after that; what it tells it can read as well.
+// tells the token after that; what it tells it can read as well. Or it tells a block of tokens at once.
 // All texts are guessed at together. What it read behind the end of a text is written over later.
 #include <algorithm>
 #include <cmath>
@@ -36,22 +36,30 @@ double probability(std::span<const float> logits, Token token) {
 void Engine::State::add_row(Batch& batch, const Sequence& s, int32_t position, Token next) const {
     batch.tokens.push_back(next);
     batch.positions.push_back(position);
-    if (const int32_t group = runner.predictor()->group(); group >= 0) {
+    add_slots(batch, s, position);
+}
+
+void Engine::State::add_slots(Batch& batch, const Sequence& s, int32_t position) const {
+    for (const int32_t group : runner.predictor()->groups()) {
         const auto g = static_cast<size_t>(group);
         batch.slots[g].push_back(s.tables[g].slot(position));
     }
 }
 
+void Engine::State::add_pages(Batch& batch, const Sequence& s) const {
+    for (size_t g = 0; g < groups.size(); ++g) batch.pages[g].push_back(s.tables[g].pages());
+}
+
 // Its rows in the batch are those from `first` on.
 void Engine::State::close_rows(Batch& batch, const Sequence& s, int32_t first) const {
     batch.sequences.push_back({first, static_cast<int32_t>(batch.tokens.size()) - first});
-    for (size_t g = 0; g < groups.size(); ++g) batch.pages[g].push_back(s.tables[g].pages());
+    add_pages(batch, s);
 }
 
 // The rows of the last step that it has not read, as far as the token behind them is known: a wrong guess
 // ends them.
 void Engine::State::add_unread(Batch& batch, std::vector<float>& rows, Sequence& s,
-                               std::span<const float> hidden) const {
+                               std::span<const std::span<float>> hidden) const {
     const auto width = static_cast<size_t>(runner.spec().n_embd);
     Sequence::Reading& r = s.reading;
     int32_t begin = std::max(r.first, r.n_read);
@@ -60,22 +68,28 @@ void Engine::State::add_unread(Batch& batch, std::vector<float>& rows, Sequence&
     if (!runner.predictor()->reads_all()) begin = std::max(begin, end - 1);
     for (int32_t p = begin; p < end; ++p) {
         add_row(batch, s, p, s.tokens[static_cast<size_t>(p) + 1]);
-        const auto row = hidden.subspan(static_cast<size_t>(r.row + p - r.first) * width, width);
-        rows.insert(rows.end(), row.begin(), row.end());
+        for (const std::span<float> part : hidden) {
+            const auto row = part.subspan(static_cast<size_t>(r.row + p - r.first) * width, width);
+            rows.insert(rows.end(), row.begin(), row.end());
+        }
     }
     r.n_read = std::max(r.n_read, end);
 }
 
-// Pages for what it reads of its own guess.
+// Pages for what it reads of its own guess, or for its block.
 bool Engine::State::prepare(Sequence& s, int32_t limit) {
-    const int32_t group = runner.predictor()->group();
-    if (group < 0) return true;
-    BlockTable& table = s.tables[static_cast<size_t>(group)];
-    const auto copy = table.reserve(static_cast<int32_t>(s.tokens.size()) + limit - table.length());
-    if (!copy) return false;
-    if (!*copy) return true;
-    const Batch::Copy now{group, (*copy)->from, (*copy)->to};
-    return bool(runner.copy_pages({&now, 1}));
+    const int32_t block = runner.predictor()->block_size();
+    const int32_t end = static_cast<int32_t>(s.tokens.size()) + (block > 0 ? block - 1 : limit);
+    if (end > runner.config().ctx) return false;
+    for (const int32_t group : runner.predictor()->groups()) {
+        BlockTable& table = s.tables[static_cast<size_t>(group)];
+        const auto copy = table.reserve(std::max(0, end - table.length()));
+        if (!copy) return false;
+        if (!*copy) continue;
+        const Batch::Copy now{group, (*copy)->from, (*copy)->to};
+        if (!runner.copy_pages({&now, 1})) return false;
+    }
+    return true;
 }
 
 // Whether the guess goes on with the token that the request's own chain draws, with the numbers that it will
@@ -113,6 +127,34 @@ void Engine::State::read_rest(const std::function<bool(const Sequence&)>& ends) 
     if (!batch.tokens.empty() && !runner.predictor()->read(runner.spec(), batch, rows)) predicts = false;
 }
 
+// Of each text a block, whose rows tell one token each: as many of them are believed as are worth it.
+Result<void> Engine::State::predict_blocks(std::span<Prediction> predictions, bool all, int32_t n_texts) {
+    if (predictions.empty()) return {};
+    Predictor& predictor = *runner.predictor();
+    Batch batch = empty_batch();
+    for (Prediction& p : predictions) {
+        const Sequence& s = *p.sequence;
+        const int32_t first = static_cast<int32_t>(s.tokens.size()) - 1;
+        p.limit = std::min(p.limit, predictor.block_size() - 1);
+        predictor.add_block(batch, s.tokens.back(), first, p.limit);
+        for (int32_t i = 0; i < predictor.block_size(); ++i) {
+            add_slots(batch, s, first + i);
+            add_pages(batch, s);
+        }
+    }
+    NIBBLE_TRY(predictor.guess(runner.spec(), batch));
+    const std::span<const float> logits = NIBBLE_TRY(predictor.logits(predictor.states(), all));
+    const size_t n_tokens = logits.size() / batch.out_rows.size();
+    size_t row = 0;
+    for (Prediction& p : predictions) {
+        const auto of_text = logits.subspan(row * n_tokens, static_cast<size_t>(p.limit) * n_tokens);
+        for (size_t at = 0; at < of_text.size() && extend(p, of_text.subspan(at, n_tokens), n_texts);)
+            at += n_tokens;
+        row += static_cast<size_t>(p.limit);
+    }
+    return {};
+}
+
 Result<void> Engine::State::predict(std::span<const int32_t> limits, Drafts& drafts) {
     const ModelSpec& spec = runner.spec();
     Predictor& predictor = *runner.predictor();
@@ -121,7 +163,7 @@ Result<void> Engine::State::predict(std::span<const int32_t> limits, Drafts& dra
     std::vector<float> rows;
     std::vector<Prediction> predictions;
     bool all = false;
-    std::span<const float> hidden;
+    std::vector<std::span<float>> hidden;
     for (size_t i = 0; i < sequences.size(); ++i) {
         Sequence& s = *sequences[i];
         if (s.drafters.empty() || s.reading.count == 0) continue;
@@ -133,10 +175,15 @@ Result<void> Engine::State::predict(std::span<const int32_t> limits, Drafts& dra
             prepare(s, limits[i])) {
             s.predictions.begin(s.tokens.size());
             all |= is_rare_text(s.tokens, first_tokens(spec.n_vocab));
-            batch.out_rows.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
+            if (predictor.block_size() == 0)
+                batch.out_rows.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
             predictions.push_back({&s, &drafts[i], limits[i], s.chain.clone(), s.rng});
         }
         close_rows(batch, s, first);
+    }
+    if (predictor.block_size() > 0) {
+        if (!batch.tokens.empty()) NIBBLE_TRY(predictor.read(spec, batch, rows));
+        return predict_blocks(predictions, all, static_cast<int32_t>(limits.size()));
     }
     while (!batch.tokens.empty()) {
         const std::span<const float> next = NIBBLE_TRY(predictor.read(spec, batch, rows));

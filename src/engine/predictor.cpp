@@ -3,8 +3,24 @@
 #include "src/engine/predictor.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace nibble {
+namespace {
+
+int64_t count(const auto& list) { return static_cast<int64_t>(list.size()); }
+
+StepShape shape_of(const Batch& batch) {
+    return {count(batch.tokens), count(batch.out_rows), count(batch.sequences)};
+}
+
+}  // namespace
+
+Predictor::Predictor(PredictorPrograms programs, std::vector<int32_t> groups, BlockGuessSpec block)
+    : programs_(std::move(programs)), groups_(std::move(groups)), block_(std::move(block)) {
+    std::ranges::sort(groups_);
+    groups_.erase(std::ranges::unique(groups_).begin(), groups_.end());
+}
 
 Result<void> Predictor::create(std::span<Backend* const> backends) {
     const auto made = [&](Program& p) -> Result<std::unique_ptr<Runner>> {
@@ -13,17 +29,33 @@ Result<void> Predictor::create(std::span<Backend* const> backends) {
     layer_ = NIBBLE_TRY(made(programs_.layer));
     head_ = NIBBLE_TRY(made(programs_.head));
     short_head_ = NIBBLE_TRY(made(programs_.short_head));
+    if (programs_.block) block_rows_ = NIBBLE_TRY(made(*programs_.block));
     return {};
 }
 
-std::array<const Program*, 3> Predictor::programs() const {
-    if (!layer_) return {&programs_.layer, &programs_.head, &programs_.short_head};
-    return {&layer_->program(), &head_->program(), &short_head_->program()};
+std::vector<const Program*> Predictor::programs() const {
+    std::vector<const Program*> list;
+    if (!layer_) {
+        list = {&programs_.layer, &programs_.head, &programs_.short_head};
+        if (programs_.block) list.push_back(&*programs_.block);
+        return list;
+    }
+    for (const Runner* r : {layer_.get(), head_.get(), short_head_.get(), block_rows_.get()})
+        if (r) list.push_back(&r->program());
+    return list;
+}
+
+std::vector<const Program*> Predictor::programs_of_a_guess() const {
+    auto list = programs();
+    list.erase(list.begin() + 1);  // the long head
+    return list;
 }
 
 size_t Predictor::allocated_bytes(size_t device) const {
-    return layer_->allocated_bytes(device) + head_->allocated_bytes(device) +
-           short_head_->allocated_bytes(device);
+    size_t bytes = 0;
+    for (const Runner* r : {layer_.get(), head_.get(), short_head_.get(), block_rows_.get()})
+        if (r) bytes += r->allocated_bytes(device);
+    return bytes;
 }
 
 Result<std::span<float>> Predictor::read(const ModelSpec& spec, const Batch& batch,
@@ -33,21 +65,40 @@ Result<std::span<float>> Predictor::read(const ModelSpec& spec, const Batch& bat
     for (size_t i = 0; i < batch.positions.size() && !queries.empty(); ++i)
         queries[i] = batch.positions[i] + 1;
     std::ranges::copy(hidden, layer_->input<float>(io::hidden).begin());
-    const auto rows = [](const auto& list) { return static_cast<int64_t>(list.size()); };
-    NIBBLE_TRY(layer_->run({rows(batch.tokens), rows(batch.out_rows), rows(batch.sequences)}));
+    NIBBLE_TRY(layer_->run(shape_of(batch)));
     states_.clear();
-    if (batch.out_rows.empty()) return std::span<float>();
+    if (batch.out_rows.empty() || block_rows_) return std::span<float>();
     const auto states = NIBBLE_TRY(layer_->output(layer_->has_output(io::state) ? io::state : io::hidden));
     states_.assign(states.begin(), states.end());
     return layer_->output(io::hidden);
+}
+
+void Predictor::add_block(Batch& batch, int32_t token, int32_t position, int32_t wanted) {
+    if (batch.tokens.empty()) query_positions_.clear();
+    for (int32_t i = 0; i < block_.size; ++i) {
+        const auto row = static_cast<int32_t>(batch.tokens.size());
+        batch.tokens.push_back(i == 0 ? token : block_.mask);
+        batch.positions.push_back(position + block_.size - 1);
+        query_positions_.push_back(position + i);
+        batch.sequences.push_back({row, 1});
+        if (i > 0 && i <= wanted) batch.out_rows.push_back(row);
+    }
+}
+
+Result<void> Predictor::guess(const ModelSpec& spec, const Batch& batch) {
+    fill_rows(*block_rows_, spec, batch);
+    std::ranges::copy(query_positions_, block_rows_->input(io::query_positions).begin());
+    NIBBLE_TRY(block_rows_->run(shape_of(batch)));
+    const auto states = NIBBLE_TRY(block_rows_->output(io::hidden));
+    states_.assign(states.begin(), states.end());
+    return {};
 }
 
 Result<std::span<float>> Predictor::logits(std::span<const float> states, bool all) {
     Runner& head = all ? *head_ : *short_head_;
     const std::span<float> input = head.input<float>(io::hidden);
     std::ranges::copy(states, input.begin());
-    const int64_t sequences = head.program().limits.sequences,
-                  rows = std::ssize(states) * sequences / std::ssize(input);
+    const int64_t most = head.program().limits.outputs, rows = std::ssize(states) * most / std::ssize(input);
     NIBBLE_TRY(head.run({rows, rows, rows}));
     return head.output(io::logits);
 }

@@ -68,8 +68,12 @@ struct Engine::State {
         Rng rng;
     };
     Result<void> predict(std::span<const int32_t> limits, Drafts& drafts);
-    void add_unread(Batch& batch, std::vector<float>& rows, Sequence& s, std::span<const float> hidden) const;
+    Result<void> predict_blocks(std::span<Prediction> predictions, bool all, int32_t n_texts);
+    void add_unread(Batch& batch, std::vector<float>& rows, Sequence& s,
+                    std::span<const std::span<float>> hidden) const;
     void add_row(Batch& batch, const Sequence& s, int32_t position, Token next) const;
+    void add_slots(Batch& batch, const Sequence& s, int32_t position) const;
+    void add_pages(Batch& batch, const Sequence& s) const;
     void close_rows(Batch& batch, const Sequence& s, int32_t first) const;
     void read_rest(const std::function<bool(const Sequence&)>& ends);
     bool prepare(Sequence& s, int32_t limit);

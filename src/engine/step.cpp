@@ -367,7 +367,9 @@ Result<void> Engine::State::collect(const Launched& step, StepReport& report) {
             continue;
         }
         if (predicts) note_rows(part);
-        keep_to_windows(s, s.checkpoint ? s.checkpoint->n_computed : part.end);
+        const bool unread = predicts && runner.predictor()->reads_all();
+        const int32_t end = s.checkpoint ? s.checkpoint->n_computed : part.end;
+        keep_to_windows(s, unread ? std::min(end, s.reading.first) : end);
         if (!s.decoding() && carries_states()) keep_state(s, part.end);
         if (part.out < 0) continue;
         if (!s.decoding())

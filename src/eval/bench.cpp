@@ -87,7 +87,7 @@ class Session {
 
     // The rows of the last step, and then each guess but the last by itself.
     Result<void> predict(int32_t first, int32_t n) {
-        const std::span<float> known = NIBBLE_TRY(runner_.hidden());
+        const std::span<float> known = NIBBLE_TRY(runner_.hidden())[0];
         std::vector<float> hidden(known.begin(), known.end());
         for (int32_t i = 0; i < what_.guesses; ++i, first += n, n = 1) {
             const std::span<float> states =

@@ -74,6 +74,14 @@ constexpr ModelShape of_one_block(ModelShape s, std::string_view layers, int32_t
     return s;
 }
 
+// With gates and a window in most layers, as Muse Glimmer has them.
+constexpr ModelShape gated(ModelShape s, int32_t full_every, int32_t window) {
+    s.full_every = full_every;
+    s.window = window;
+    s.gated_columns = true;
+    return s;
+}
+
 // With a window in most layers and an embedding per layer, as the small ones of Gemma 4 have them.
 constexpr ModelShape sliding(ModelShape s, int32_t full_every, int32_t n_sharing, int32_t n_ff_sharing) {
     s.window = 512;
@@ -136,6 +144,9 @@ std::span<const ModelShape> all_shapes() {
         sliding(
             {"gemma-4-e4b", "gemma4", 42, 2560, 10240, 8, 2, 256, 262144, 131072, 1e6f, true, false, true}, 6,
             18, 10240),
+        gated({"muse-glimmer-30b", "muse-glimmer", 52, 6656, 19968, 32, 2, 128, 202048, 131072, 500000, false,
+               false, true},
+              4, 2048),
     };
     return shapes;
 }

@@ -43,6 +43,9 @@ struct ModelShape {
     // Latent attention (DeepSeek): columns of the compressed queries and keys, of a head that rotate, and of
     // its values. The first layer is dense; experts are chosen by sigmoid.
     int32_t q_latent = 0, kv_latent = 0, rope_dim = 0, v_head_dim = 0;  // 0: none
+    // A gate on each column of attention's output, norms around the blocks; what sees all does not rotate
+    // (Muse).
+    bool gated_columns = false;
     bool all_biased = false;  // all products have biases, and heads sinks; experts are in MXFP4 (gpt-oss)
 
     char kind_of(int32_t layer) const {
@@ -54,6 +57,7 @@ struct ModelShape {
         return full_every > 0 ? (layer + 1) % full_every != 0 : kind_of(layer) == 's';
     }
     bool has_gated_heads() const { return n_taps > 0 && window > 0; }  // and norms around its blocks (LFM3)
+    bool has_post_norms() const { return has_gated_heads() || gated_columns; }
     bool shares_in(int32_t layer) const { return layer < n_layers && layer >= n_layers - n_sharing; }
     int32_t head_dim_in(int32_t layer) const {
         return full_head_dim > 0 && !slides_in(layer) ? full_head_dim : head_dim;

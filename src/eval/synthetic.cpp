@@ -34,6 +34,7 @@ void add_window(const ModelShape& s, Hyper& h) {
     h.window = static_cast<uint32_t>(s.window);
     for (int32_t i = 0; i < s.n_layers; ++i) h.sliding.push_back(s.slides_in(i));
     if (s.has_gated_heads()) h.rope_theta_local = 10000;
+    if (s.gated_columns) h.rotated = h.sliding, h.logit_softcap = 20;
     if (s.full_head_dim == 0) return;
     h.head_dim_local = h.head_dim;
     h.head_dim = h.v_head_dim = h.rope_dim = static_cast<uint32_t>(s.full_head_dim);
@@ -142,7 +143,8 @@ void add_attention_tensors(const ModelShape& s, int32_t layer, const AddTensor& 
     const int64_t dim = s.head_dim_in(layer), q = s.n_heads * dim, kv = s.n_kv_heads * dim;
     const bool gated = s.delta_v_heads > 0 && s.state_dim == 0;  // beside each head's queries
     add("attn_q.weight", s.n_embd, gated ? 2 * q : q);
-    if (s.has_gated_heads()) add("attn_gate.weight", s.n_embd, s.n_heads);
+    if (s.has_gated_heads() || s.gated_columns)
+        add("attn_gate.weight", s.n_embd, s.gated_columns ? q : s.n_heads);
     add("attn_output.weight", q, s.n_embd);
     if (s.qkv_bias) add("attn_q.bias", q, 0);
     if (s.qk_norm) add("attn_q_norm.weight", dim, 0);
@@ -234,7 +236,7 @@ std::vector<TensorInfo> tensors_of(const ModelShape& s) {
             continue;
         }
         add(cat(s.ffn_norm, ".weight"), s.n_embd);
-        if (s.has_gated_heads())
+        if (s.has_post_norms())
             add("post_attention_norm.weight", s.n_embd), add("post_ffw_norm.weight", s.n_embd);
         if (s.kv_latent > 0)
             add_latent_tensors(s, block, list);

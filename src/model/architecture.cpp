@@ -14,6 +14,8 @@
 namespace nibble {
 namespace {
 
+constexpr uint32_t max_block = 256, max_sources = 64;
+
 std::string known_architectures(bool hf) {
     std::string s = "known are";
     for (const Architecture* a : all_architectures())
@@ -102,8 +104,9 @@ struct Named {
 };
 
 // Models of text and images keep the text model under a prefix of its own; so do those that descend from
-// Mamba.
+// Mamba. One without a head has none.
 std::string text_name(std::string_view hf) {
+    if (hf.starts_with("layers.") || hf == "norm.weight") return cat("model.", hf);
     constexpr std::string_view outer = "language_model.", inner = "model.language_model.",
                                mamba = "backbone.";
     if (hf.starts_with(outer)) return std::string(hf.substr(outer.size()));
@@ -331,6 +334,9 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
     if (h.latent_dim > max_width) return bad("latent dimension", h.latent_dim);
     if (h.expert_latent_dim > max_width) return bad("latent dimension of experts", h.expert_latent_dim);
     if (h.n_backbone > max_width) return bad("width of the model it guesses for", h.n_backbone);
+    if (h.block_size == 1 || h.block_size > max_block) return bad("rows of a block", h.block_size);
+    if (h.sources.size() > max_sources) return bad("number of layers that are read", max_sources + 1);
+    if (h.mask_token >= static_cast<uint32_t>(max_vocab)) return bad("mask token", h.mask_token);
     if (h.n_next_layers > max_layers) return bad("number of layers that look ahead", h.n_next_layers);
     if (h.rope_dim > h.head_dim) return bad("rope dimension", h.rope_dim);
     if (h.n_taps > static_cast<uint32_t>(max_conv_taps) || h.n_taps == 1)

@@ -10,6 +10,7 @@
 namespace nibble {
 
 std::string io::slots(int32_t group) { return cat("slots.", group); }
+std::string io::source(size_t i) { return cat("source.", i); }
 std::string io::page_table(int32_t group) { return cat("page_table.", group); }
 
 Forward::Forward(Builder& b, const ModelSpec& spec, WeightStore& weights, const KvTensors& kv)
@@ -178,8 +179,9 @@ Ref Forward::record() {
     if (kv_.drawn.rows > 0) drawn_ = b_.cache(kv_.drawn, "drawn");
     for (int32_t g = 0; g < static_cast<int32_t>(spec_.kv_groups.size()); ++g) cache_inputs(g, true);
     rows_.ropes = rope_tables(rows_.positions);
-    const int32_t last = last_layer_with_memory(spec_);
-    const auto behind = std::span(spec_.layers).subspan(static_cast<size_t>(last) + 1);
+    int32_t last = last_layer_with_memory(spec_);
+    for (const uint32_t source : spec_.sources) last = std::max(last, static_cast<int32_t>(source) + 1);
+    const auto behind = std::span(spec_.layers).subspan(std::min(spec_.layers.size(), size_t(last) + 1));
     const bool attends_behind =
         std::ranges::any_of(behind, [](const LayerSpec& l) { return shared_kv_layer(l).has_value(); });
     Rows output = attends_behind && !spec_.predictor ? output_rows() : Rows{};
@@ -196,11 +198,13 @@ Ref Forward::record() {
         cuts_ = i >= last && !spec_.predictor;
         if (cuts_ && attends_behind && i == last + 1) rows_ = std::move(output);
         x = through_layer(spec_.layers[static_cast<size_t>(i)], x, for_layers);
+        for (size_t k = 0; k < spec_.sources.size(); ++k)
+            if (spec_.sources[k] == static_cast<uint32_t>(i)) b_.mark_output(x, io::source(k));
     }
     b_.at(n_layers);
     x = norm(x, spec_.output_norm);
     if (spec_.predictor || kv_.output_hidden) b_.mark_output(x, std::string(io::hidden));
-    if (spec_.predictor) x = take_rows(b_, x, out_rows_);
+    if (b_.value(x).dim == RowDim::tokens) x = take_rows(b_, x, out_rows_);
     const Ref logits = logits_of(x, spec_.n_vocab);
     b_.mark_output(logits, std::string(io::logits));
     return logits;
@@ -261,6 +265,43 @@ void Forward::record_assistant(const ModelSpec& main, const Tensor& embedding) {
                    std::string(io::hidden));
 }
 
+void Forward::guest_inputs(const ModelSpec& main) {
+    b_.at(-1, "embed");
+    row_inputs();
+    for (const LayerSpec& layer : spec_.layers) cache_inputs(kv_group_of(layer), true);
+    first_cache_layer_ = first_guest(main);
+}
+
+void Forward::record_guest_reading(const ModelSpec& main) {
+    guest_inputs(main);
+    const auto n_sources = static_cast<int64_t>(main.sources.size());
+    const Ref hidden = b_.input(std::string(io::hidden), Type::f32, RowDim::tokens, n_sources * main.n_embd);
+    rows_.ropes = rope_tables(rows_.positions);
+    b_.at(0);
+    label("fc");
+    const Ref read = matmul(b_, matrix("fc.weight", spec_.n_embd, n_sources * main.n_embd), hidden);
+    const Ref h = norm(read, "enc.output_norm");
+    for (const LayerSpec& layer : spec_.layers) {
+        b_.at(static_cast<int32_t>(&layer - spec_.layers.data()));
+        layer_spec_ = &layer;
+        read_block(*this, std::get<AttentionSpec>(layer.mixer), h);
+        layer_spec_ = nullptr;
+    }
+}
+
+void Forward::record_guest_block(const ModelSpec& main, const Tensor& embedding) {
+    guest_inputs(main);
+    const Ref query_positions = b_.input(std::string(io::query_positions), Type::i32, RowDim::tokens, 1);
+    Ref x = embed(b_, tokens_, b_.weight(embedding, "token_embd.weight"), {main.embed_scale});
+    rows_.ropes = rope_tables(query_positions);
+    for (const LayerSpec& layer : spec_.layers) {
+        b_.at(static_cast<int32_t>(&layer - spec_.layers.data()));
+        x = through_layer(layer, x);
+    }
+    b_.at(static_cast<int32_t>(spec_.layers.size()));
+    b_.mark_output(take_rows(b_, norm(x, spec_.output_norm), out_rows_), std::string(io::hidden));
+}
+
 void Forward::record_predictor_head(int32_t n_tokens) {
     const auto n_layers = static_cast<int32_t>(spec_.layers.size());
     b_.at(n_layers);
@@ -306,23 +347,31 @@ int32_t first_tokens(int32_t n_vocab) {
 
 namespace {
 
-// The programs around one that record(forward) records for the layers.
+// A program of what record(forward) says, compiled.
+template <class Record>
+Result<Program> recorded(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
+                         const BatchShape& limits, const Placement& placement,
+                         std::span<Backend* const> backends, const Record& record) {
+    Builder b(limits);
+    Forward f(b, spec, weights, kv);
+    record(f);
+    if (!f.error().what.empty()) return f.error();
+    return compile(std::move(b), placement, backends);
+}
+
+// The programs around one that record(forward) records for the layers. The head takes a row of each sequence.
 template <class Record>
 Result<PredictorPrograms> record_programs(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
                                           const BatchShape& limits, const Placement& placement,
                                           std::span<Backend* const> backends, const Record& record) {
-    const auto recorded = [&](const auto& what) -> Result<Program> {
-        Builder b({limits.tokens, limits.sequences, limits.sequences});
-        Forward f(b, spec, weights, kv);
-        what(f);
-        if (!f.error().what.empty()) return f.error();
-        return compile(std::move(b), placement, backends);
+    const auto made = [&](const auto& what) {
+        return recorded(spec, weights, kv, {limits.tokens, limits.sequences, limits.sequences}, placement,
+                        backends, what);
     };
     PredictorPrograms p;
-    p.layer = NIBBLE_TRY(recorded(record));
-    p.head = NIBBLE_TRY(recorded([&](Forward& f) { f.record_predictor_head(spec.n_vocab); }));
-    p.short_head =
-        NIBBLE_TRY(recorded([&](Forward& f) { f.record_predictor_head(first_tokens(spec.n_vocab)); }));
+    p.layer = NIBBLE_TRY(made(record));
+    p.head = NIBBLE_TRY(made([&](Forward& f) { f.record_predictor_head(spec.n_vocab); }));
+    p.short_head = NIBBLE_TRY(made([&](Forward& f) { f.record_predictor_head(first_tokens(spec.n_vocab)); }));
     return p;
 }
 
@@ -335,8 +384,36 @@ Result<PredictorPrograms> record_predictor(const ModelSpec& spec, WeightStore& w
                            [](Forward& f) { f.record_predictor(); });
 }
 
+Result<PredictorPrograms> record_guest(const ModelSpec& spec, WeightStore& weights, const ModelSpec& main,
+                                       WeightStore& main_weights, const KvTensors& kv,
+                                       const BatchShape& limits, const Placement& placement,
+                                       const Placement& main_placement, std::span<Backend* const> backends) {
+    const int64_t size = spec.block_guess->size, rows = limits.sequences * size,
+                  wanted = limits.sequences * (size - 1);
+    const Tensor embedding = NIBBLE_TRY(main_weights.get("token_embd.weight", WeightUse::lookup));
+    const auto head = [&](int32_t n_tokens) {
+        return recorded(main, main_weights, kv, {wanted, wanted, wanted}, main_placement, backends,
+                        [&](Forward& f) { f.record_predictor_head(n_tokens); });
+    };
+    const auto of_guest = [&](const BatchShape& shape, const auto& what) {
+        return recorded(spec, weights, kv, shape, placement, backends, what);
+    };
+    PredictorPrograms p;
+    p.layer = NIBBLE_TRY(of_guest({limits.tokens, limits.sequences, limits.sequences},
+                                  [&](Forward& f) { f.record_guest_reading(main); }));
+    p.head = NIBBLE_TRY(head(main.n_vocab));
+    p.short_head = NIBBLE_TRY(head(first_tokens(main.n_vocab)));
+    p.block = NIBBLE_TRY(
+        of_guest({rows, wanted, rows}, [&](Forward& f) { f.record_guest_block(main, embedding); }));
+    return p;
+}
+
 Result<Placement> assistant_placement(const ModelSpec& spec, const Placement& main) {
     Placement p{{}, main.first, main.last};
+    if (spec.block_guess) {  // where its keys and values are
+        p.layers.assign(spec.layers.size(), main.last);
+        return p;
+    }
     for (const LayerSpec& l : spec.layers) {
         const int32_t device = main.device(std::get<AttentionSpec>(l.mixer).kv_layer);
         if (!p.layers.empty() && device != p.layers.back())

@@ -33,6 +33,7 @@ inline constexpr std::string_view tokens = "tokens", positions = "positions", se
                                   weighed = "weighed", draws = "draws", hidden = "hidden", state = "state",
                                   query_positions = "query_positions", out_positions = "out_positions",
                                   out_seq_rows = "out_seq_rows";
+std::string source(size_t i);  // what the i-th layer of ModelSpec::sources says of each row
 std::string slots(int32_t group);
 std::string page_table(int32_t group);
 }  // namespace io
@@ -52,6 +53,12 @@ class Forward {
     // width, and states of its own (the output `state`). Its rows attend to what the cache has up to their
     // positions, and rotate by the input `query_positions`.
     void record_assistant(const ModelSpec& main, const Tensor& embedding);
+    // Of a guest of `main`: what its layers read, from the input `hidden` of what main's sources say of each
+    // row, side by side, to keys and values in the cache; and a block of rows, of which those that are wanted
+    // become hidden states. Each row of it is a sequence by itself, that attends up to the block's last
+    // position, and rotates by the input `query_positions`.
+    void record_guest_reading(const ModelSpec& main);
+    void record_guest_block(const ModelSpec& main, const Tensor& embedding);
     // Logits of the first n_tokens, from the input `hidden`: a row per output, of this model's width.
     void record_predictor_head(int32_t n_tokens);
     const Error& error() const { return error_; }
@@ -61,6 +68,7 @@ class Forward {
     const LayerSpec& layer_spec() const { return *layer_spec_; }
     const KvTensors& kv() const { return kv_; }
     int32_t layer() const { return b_.layer(); }
+    int32_t cache_layer() const { return first_cache_layer_ + layer(); }  // of the current layer's own keys
     void label(std::string_view what);  // names the next instructions "blk.<layer>.<what>"
 
     // Weights of the current layer ("attn_q.weight" -> "blk.3.attn_q.weight") or of the model outside layers.
@@ -121,6 +129,7 @@ class Forward {
     std::vector<Ref> rope_tables(Ref positions);
     Ref through_layer(const LayerSpec& layer, Ref x, Ref for_layers = {});
     Ref logits_of(Ref x, int64_t n_tokens);
+    void guest_inputs(const ModelSpec& main);
 
     Builder& b_;
     const ModelSpec& spec_;
@@ -128,6 +137,7 @@ class Forward {
     const KvTensors& kv_;
     Error error_;
     const LayerSpec* layer_spec_ = nullptr;  // of the current layer; null outside layers
+    int32_t first_cache_layer_ = 0;          // of the layers
     bool cuts_ = false;                      // from within it on there are only output rows
     Ref tokens_, out_rows_, drawn_;
     Rows rows_;  // of the current layer
@@ -147,9 +157,10 @@ Result<Program> record_forward(const ModelSpec& spec, WeightStore& weights, cons
 // they are: the output matrix is most of what a guess reads. All, where the vocabulary is small.
 int32_t first_tokens(int32_t n_vocab);
 
-// The predictor's programs likewise. `short_head`: of first_tokens().
+// The predictor's programs likewise. `short_head`: of first_tokens(). `block`: of one that guesses in blocks.
 struct PredictorPrograms {
     Program layer, head, short_head;
+    std::optional<Program> block = {};
 };
 Result<PredictorPrograms> record_predictor(const ModelSpec& spec, WeightStore& weights, const KvTensors& kv,
                                            const BatchShape& limits, const Placement& placement,
@@ -160,8 +171,18 @@ Result<PredictorPrograms> record_assistant(const ModelSpec& spec, WeightStore& w
                                            const Tensor& embedding, const KvTensors& kv,
                                            const BatchShape& limits, const Placement& placement,
                                            std::span<Backend* const> backends);
+// The same of a guest, with the main model's weights for the head.
+Result<PredictorPrograms> record_guest(const ModelSpec& spec, WeightStore& weights, const ModelSpec& main,
+                                       WeightStore& main_weights, const KvTensors& kv,
+                                       const BatchShape& limits, const Placement& placement,
+                                       const Placement& main_placement, std::span<Backend* const> backends);
 // Where it runs: all of it beside that cache, but for the main model's embedding.
 Result<Placement> assistant_placement(const ModelSpec& spec, const Placement& main);
+
+// Rotates what attention stores and has it stored: of k and v, and of q, which it returns.
+Ref store_keys(Forward& f, const AttentionSpec& a, Ref q, Ref k, Ref v, int32_t cache_layer);
+// Keys and values of what a guest reads, h [T x n_embd], into the cache.
+void read_block(Forward& f, const AttentionSpec& a, Ref h);
 
 // The cache group of a layer.
 int32_t kv_group_of(const LayerSpec& layer);

@@ -37,6 +37,10 @@ Result<void> Fields::result() const {
     return {};
 }
 
+std::string Fields::key(std::string_view gguf) const {
+    return gguf.starts_with("tokenizer.") ? std::string(gguf) : cat(prefix_, ".", gguf);
+}
+
 namespace {
 
 // What a dotted path leads to from here, unless it is null.
@@ -76,7 +80,7 @@ void Fields::assume(std::string_view hf, uint32_t value) {
 bool Fields::states(std::string_view gguf, std::string_view hf) const {
     if (source_ == Source::write) return false;
     if (source_ == Source::hf) return !hf.empty() && json(hf);
-    return !gguf.empty() && file_->metadata().contains(cat(prefix_, ".", gguf));
+    return !gguf.empty() && file_->metadata().contains(key(gguf));
 }
 
 namespace {
@@ -103,7 +107,7 @@ std::optional<T> from_json(const nlohmann::json& j) {
 template <class Stored, class T>
 void Fields::exchange(std::string_view gguf, std::string_view hf, T& value, bool required) {
     if (source_ == Source::write) {
-        if (!gguf.empty()) out_->set(cat(prefix_, ".", gguf), value);
+        if (!gguf.empty()) out_->set(key(gguf), value);
         return;
     }
     if (source_ == Source::hf) {
@@ -121,9 +125,8 @@ void Fields::exchange(std::string_view gguf, std::string_view hf, T& value, bool
         return;
     }
     if (gguf.empty()) return;
-    const std::string key = cat(prefix_, ".", gguf);
-    if (!required && !file_->metadata().contains(key)) return;
-    auto v = file_->metadata().require<Stored>(key);
+    if (!required && !file_->metadata().contains(key(gguf))) return;
+    auto v = file_->metadata().require<Stored>(key(gguf));
     if (v)
         value = T(*v);
     else
@@ -146,18 +149,18 @@ void Fields::field(std::string_view gguf, std::string_view hf, std::string& valu
 }
 
 bool Fields::is_number(std::string_view gguf) const {
-    return source_ == Source::gguf && file_->metadata().get<uint32_t>(cat(prefix_, ".", gguf));
+    return source_ == Source::gguf && file_->metadata().get<uint32_t>(key(gguf));
 }
 
 void Fields::numbers(std::string_view gguf, std::string_view hf, std::vector<float>& value) {
     if (source_ == Source::write) {
-        if (!gguf.empty()) out_->set(cat(prefix_, ".", gguf), MetaArray(value));
+        if (!gguf.empty()) out_->set(key(gguf), MetaArray(value));
         return;
     }
     if (!states(gguf, hf)) return;
     value.clear();
     if (source_ == Source::gguf) {
-        auto v = file_->metadata().require<std::vector<float>>(cat(prefix_, ".", gguf));
+        auto v = file_->metadata().require<std::vector<float>>(key(gguf));
         if (!v) return fail(v.error());
         value = std::move(*v);
     } else {
@@ -171,14 +174,13 @@ void Fields::numbers(std::string_view gguf, std::string_view hf, std::vector<flo
 
 void Fields::counts(std::string_view gguf, std::string_view hf, std::vector<uint32_t>& value) {
     if (source_ == Source::write) {
-        if (!gguf.empty())
-            out_->set(cat(prefix_, ".", gguf), MetaArray(std::vector<int32_t>(value.begin(), value.end())));
+        if (!gguf.empty()) out_->set(key(gguf), MetaArray(std::vector<int32_t>(value.begin(), value.end())));
         return;
     }
     if (!states(gguf, hf)) return;
     value.clear();
     if (source_ == Source::gguf) {
-        auto v = file_->metadata().require<std::vector<int32_t>>(cat(prefix_, ".", gguf));
+        auto v = file_->metadata().require<std::vector<int32_t>>(key(gguf));
         if (!v) return fail(v.error());
         for (const int32_t x : *v) value.push_back(static_cast<uint32_t>(std::max(x, 0)));
         return;
@@ -202,13 +204,13 @@ bool is_one_of(std::string_view name, std::string_view names) {
 void Fields::flags(std::string_view gguf, std::string_view hf, std::string_view on, std::string_view off,
                    std::vector<bool>& value) {
     if (source_ == Source::write) {
-        if (!gguf.empty() && !value.empty()) out_->set(cat(prefix_, ".", gguf), MetaArray(value));
+        if (!gguf.empty() && !value.empty()) out_->set(key(gguf), MetaArray(value));
         return;
     }
     if (!states(gguf, hf)) return;
     value.clear();
     if (source_ == Source::gguf) {
-        auto v = file_->metadata().require<std::vector<int32_t>>(cat(prefix_, ".", gguf));
+        auto v = file_->metadata().require<std::vector<int32_t>>(key(gguf));
         if (!v) return fail(v.error());
         for (const int32_t x : *v) value.push_back(x != 0);
         return;

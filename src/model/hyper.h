@@ -71,6 +71,9 @@ struct Hyper {
     uint32_t n_dense_layers = 0;       // the first ones
     uint32_t n_next_layers = 0;        // behind the others, for tokens further ahead
     uint32_t n_backbone = 0;           // width of the model that this one guesses for; 0: it is one by itself
+    uint32_t block_size = 0;           // of one that guesses in blocks: rows of a block
+    uint32_t mask_token = 0;           // which stands for those that are not known
+    std::vector<uint32_t> sources;     // layers of the other model that it reads
     uint32_t latent_dim = 0;           // of keys and values
     uint32_t q_latent_dim = 0;         // of compressed queries, which tensors say as well; 0: they are not
     std::vector<uint32_t> heads;       // per layer; empty: n_heads in all
@@ -93,7 +96,8 @@ struct Hyper {
 
 class Fields {
   public:
-    // Reads from an opened model; keys of GGUF fields are prefixed with "<prefix>.".
+    // Reads from an opened model; keys of GGUF fields are prefixed with "<prefix>.", but for those of the
+    // tokenizer.
     static Fields reading(const TensorFile& file, std::string prefix);
     // Writes into `out`, which must outlive the object.
     static Fields writing(Metadata& out, std::string prefix);
@@ -140,6 +144,7 @@ class Fields {
     template <class Stored, class T>
     void exchange(std::string_view gguf, std::string_view hf, T& value, bool required);
     const nlohmann::json* json(std::string_view path) const;
+    std::string key(std::string_view gguf) const;
 
     Source source_ = Source::gguf;
     const TensorFile* file_ = nullptr;

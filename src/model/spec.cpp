@@ -40,14 +40,47 @@ std::optional<size_t> shared_kv_layer(const LayerSpec& layer) {
     return a && a->kv_layer >= 0 ? std::optional(static_cast<size_t>(a->kv_layer)) : std::nullopt;
 }
 
-Result<void> attach(ModelSpec& assistant, const ModelSpec& main) {
-    const auto unfit = [&](std::string what) {
-        return Error{ErrorCode::invalid_argument, assistant.arch, std::move(what),
-                     "it was made for another model"};
-    };
+namespace {
+
+Error unfit(const ModelSpec& assistant, std::string what) {
+    return {ErrorCode::invalid_argument, assistant.arch, std::move(what), "it was made for another model"};
+}
+
+// Its layers share pages with those of the model that have their window, or have pages of their own.
+Result<void> become_guest(ModelSpec& guest, ModelSpec& main) {
+    const BlockGuessSpec& block = *guest.block_guess;
+    for (const uint32_t layer : block.sources) {
+        if (layer >= main.layers.size())
+            return unfit(guest, cat("reads layer ", layer, " of a model, this one has ", main.layers.size()));
+        if (std::ranges::count(block.sources, layer) > 1)
+            return unfit(guest, cat("reads layer ", layer, " twice"));
+    }
+    if (block.mask >= main.n_vocab)
+        return unfit(guest,
+                     cat("has token ", block.mask, " for a mask, the model ", main.n_vocab, " tokens"));
+    for (LayerSpec& l : guest.layers) {
+        auto& a = std::get<AttentionSpec>(l.mixer);
+        size_t g = 0;
+        while (g < main.kv_groups.size() &&
+               (main.kv_groups[g].states || main.kv_groups[g].window != a.window))
+            ++g;
+        if (g == main.kv_groups.size()) main.kv_groups.push_back({a.window});
+        a.kv_group = static_cast<int32_t>(g);
+    }
+    main.guests = guest.layers;
+    main.sources = block.sources;
+    guest.kv_groups = main.kv_groups;
+    return {};
+}
+
+}  // namespace
+
+Result<void> attach(ModelSpec& assistant, ModelSpec& main) {
+    const auto unfit = [&](std::string what) { return nibble::unfit(assistant, std::move(what)); };
     if (assistant.n_backbone != main.n_embd)
         return unfit(
             cat("guesses for a model of width ", assistant.n_backbone, ", this one has ", main.n_embd));
+    if (assistant.block_guess) return become_guest(assistant, main);
     if (assistant.n_vocab != main.n_vocab)
         return unfit(cat("has ", assistant.n_vocab, " tokens, the model ", main.n_vocab));
     for (size_t i = 0; i < assistant.layers.size(); ++i) {
@@ -90,6 +123,7 @@ std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
     };
     for (const LayerSpec& l : spec.layers) add(l);
     if (spec.predictor) add(*spec.predictor);
+    for (const LayerSpec& l : spec.guests) add(l);
     return layers;
 }
 

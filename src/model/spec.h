@@ -163,6 +163,16 @@ struct KvGroupSpec {
     bool states = false;
 };
 
+// How a model guesses a block of tokens at once for another one (DFlash, arXiv:2602.06036): what some of the
+// other's layers say about each token, side by side, becomes keys and values of all of its own layers; behind
+// them stand the embedding of the token that is known and those of masks, rows that see each other, of which
+// each mask's tells a token.
+struct BlockGuessSpec {
+    int32_t size = 0;               // rows, the known token's among them
+    int32_t mask = 0;               // token
+    std::vector<uint32_t> sources;  // layers of the other model, whose outputs are read
+};
+
 struct ModelSpec {
     std::string arch;  // for people and files; never branched on
     std::string name;
@@ -186,6 +196,11 @@ struct ModelSpec {
     // Of a model that guesses for another one, to whose keys and values its layers attend: the other's width.
     // 0: it is a model by itself. See attach().
     int32_t n_backbone = 0;
+    std::optional<BlockGuessSpec> block_guess;  // of such a model, if it guesses so
+    // Of a model for which one guesses so: that one's layers, which have places in this one's cache, and the
+    // layers whose outputs it reads.
+    std::vector<LayerSpec> guests;
+    std::vector<uint32_t> sources;
     // The layer behind the others that guesses the token after the next one from the model's last hidden
     // state and the next token (DeepSeek-V3, arXiv:2412.19437, section 2.2). It has a place in the cache of
     // its own.
@@ -200,10 +215,11 @@ Result<void> use_context(ModelSpec& spec, int32_t ctx);
 std::optional<size_t> shared_kv_layer(const LayerSpec& layer);
 
 // Lets each layer of a model with a backbone attend to the last layer of its kind in `main` that has keys and
-// values of its own. An Error when they do not fit together.
-Result<void> attach(ModelSpec& assistant, const ModelSpec& main);
+// values of its own; one that guesses in blocks becomes its guest instead. An Error when they do not fit
+// together.
+Result<void> attach(ModelSpec& assistant, ModelSpec& main);
 
-// What each layer has in the cache, in two tensors; the predictor's is the last.
+// What each layer has in the cache, in two tensors; behind the layers the predictor's, then those of guests.
 struct KvLayer {
     // Keys and values: elements that one token adds. With v_dim 0 values are columns of the keys, from
     // `v_first` on.
@@ -222,6 +238,10 @@ struct KvLayer {
     }
 };
 std::vector<KvLayer> kv_layers(const ModelSpec& spec);
+// Which of them is the first guest's.
+inline int32_t first_guest(const ModelSpec& spec) {
+    return static_cast<int32_t>(spec.layers.size()) + (spec.predictor ? 1 : 0);
+}
 bool has_states(const ModelSpec& spec);
 
 // Bytes of a sequence's state, all layers.

@@ -161,6 +161,7 @@ Result<void> write_metadata(const OpenedModel& model, const Vocab& vocab, Metada
     Fields fields = Fields::writing(out, std::string(model.arch->gguf));
     model.arch->fields(fields, hyper);
     NIBBLE_TRY(fields.result());
+    if (vocab.tokens.empty()) return {};
     if (vocab.model == Vocab::Model::bpe && vocab.pre.empty())
         return Error{ErrorCode::unsupported, "tokenizer.json",
                      "splits words in a way that GGUF has no name for", ""};

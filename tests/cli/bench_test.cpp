@@ -79,6 +79,7 @@ TEST_CASE("bench: of every shape a small model runs") {
                                        {"qwen3-next-80b-a3b", "4"},
                                        {"nemotron-3-nano-30b-a3b", "7"},
                                        {"gpt-oss-20b", "2"},
+                                       {"muse-glimmer-30b", "4"},
                                        {"glm-4.7-flash", "2"},
                                        {"gemma-4-e4b", "14"}}) {
         INFO(name);

@@ -80,6 +80,16 @@ def qwen3():
 
 
 @architecture
+def qwen3_tales():
+    """This one and its assistant have learned something, letter by letter."""
+    config = transformers.Qwen3Config(**base(vocab_size=100, num_attention_heads=2, head_dim=32, intermediate_size=128,
+                                             tie_word_embeddings=True))
+    helper = blocks(dict(num_attention_heads=2, head_dim=32, block_size=6, mask_token_id=1, target_layer_ids=[0, 1],
+                         layer_types=["full_attention"] * 2), published=True)
+    return config, {"assistant": helper, "lessons": 2000}
+
+
+@architecture
 def smollm3():
     return transformers.SmolLM3Config(**base(num_hidden_layers=4, intermediate_size=64, head_dim=None, tie_word_embeddings=True,
                                              rope_parameters=rope(5000.0))), {}
@@ -487,7 +497,9 @@ def muse_glimmer():
     config, options = seeing("MuseGlimmer", text, dict(num_hidden_layers=1, num_attention_heads=2, patch_size=2,
                                                        pos_emb_height=2, pos_emb_width=2))
     config.out_hidden_size = config.projector_hidden_size = 16
-    return config, options | {"offset_norms": True, "weights": plain_norm}
+    helper = blocks(dict(num_attention_heads=6, num_key_value_heads=3, block_size=4, mask_token_id=199, target_layer_ids=[0, 2, 3],
+                         sliding_window=128, layer_types=["sliding_attention", "full_attention"]))
+    return config, options | {"offset_norms": True, "weights": plain_norm, "assistant": helper}
 
 
 def plain_norm(model, generator):
@@ -763,8 +775,8 @@ def learn(model, guesser, lessons, seed):
     for lesson in range(lessons):
         at = torch.randint(0, len(ids) - 98, (16, 1), generator=generator)
         text = ids[at + torch.arange(98)]
-        said, guessed = guesser.lesson(text)
-        both = [loss(said.flatten(0, 1), text[:, 1:-1].flatten()), loss(guessed.flatten(0, 1), text[:, 2:].flatten())]
+        said, guessed, wanted = guesser.lesson(text)
+        both = [loss(said.flatten(0, 1), text[:, 1:said.shape[1] + 1].flatten()), loss(guessed.flatten(0, 1), wanted.flatten())]
         optimizer.zero_grad()
         sum(both).backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -801,9 +813,9 @@ class Predictor:
         return self.layer(embedded, states, rotation, mask, positions, None)
 
     def lesson(self, text):
-        """Logits of what follows each token, and of what follows the next."""
+        """Logits of what follows each token, and of what follows the next, with what really does."""
         states = self.model.model(text[:, :-2], use_cache=False).last_hidden_state
-        return self.model.lm_head(states), self.model.lm_head(self.hidden(text[:, 1:-1], states))
+        return self.model.lm_head(states), self.model.lm_head(self.hidden(text[:, 1:-1], states)), text[:, 2:]
 
     def parameters(self):
         return self.layer.parameters()
@@ -873,7 +885,7 @@ class Assistant:
         return result.last_hidden_state, result.shared_kv_states
 
     def lesson(self, text):
-        """Logits of what follows each token, and of what follows the next."""
+        """Logits of what follows each token, and of what follows the next, with what really does."""
         states, pairs = self.begin(text[:, :-2])
         length = states.shape[1]
         embedded = self.model.model.embed_tokens(text[:, 1:-1])
@@ -884,7 +896,7 @@ class Assistant:
                                   attention_mask=masks, position_ids=torch.arange(1, length + 1)[None],
                                   shared_kv_states=pairs, use_cache=False,
                                   output_hidden_states=True).last_hidden_state  # or it drops all but one row
-        return self.model.lm_head(states), self.helper.lm_head(found)
+        return self.model.lm_head(states), self.helper.lm_head(found), text[:, 2:]
 
     def parameters(self):
         return self.helper.parameters()
@@ -913,6 +925,90 @@ class Assistant:
 
     def save(self, folder):
         self.helper.to(torch.bfloat16).save_pretrained(folder)
+
+
+def blocks(text, published=False):
+    """A model that guesses a block at once. `published`: as those for Qwen 3 are."""
+    def config_for(main):
+        main = getattr(main, "text_config", main)
+        shape = base(hidden_size=main.hidden_size, num_hidden_layers=2, rope_parameters=rope(5000.0)) | text
+        del shape["tie_word_embeddings"], shape["vocab_size"]
+        config = transformers.MuseGlimmerAssistantConfig(**shape)
+        config.published = published
+        return config
+    return config_for
+
+
+class BlockAssistant:
+    """Guesses from what some layers say of each token, and the token behind the last."""
+
+    def __init__(self, model, config, seed):
+        self.published = config.published
+        del config.published
+        config._attn_implementation = "eager"
+        self.model, self.config = model, config
+        self.text = getattr(model.model, "language_model", model.model)
+        self.helper = transformers.AutoModel.from_config(config).float().eval()
+        randomize(self.helper, seed + 5, False)
+
+    def begin(self, ids):
+        result = self.text(ids, use_cache=False, output_hidden_states=True)
+        sources = [result.hidden_states[i + 1] for i in self.config.target_layer_ids]
+        return result.last_hidden_state, torch.cat(sources, -1)
+
+    def guess(self, sources, token):
+        """Hidden states of the masks."""
+        masks = torch.full((len(token), self.config.block_size - 1), self.config.mask_token_id)
+        weight = self.model.get_input_embeddings().weight
+        embedded = torch.nn.functional.embedding(torch.cat([token, masks], 1), weight)
+        length = sources.shape[1]
+        cache = transformers.cache_utils.DFlashCache(config=self.config)
+        cache.set_previous_accepted_tokens(length)
+        positions = torch.arange(length + self.config.block_size)[None]
+        return self.helper(noise_embeds=embedded, context_hidden_states=sources, position_ids=positions,
+                           past_key_values=cache, use_cache=True).last_hidden_state[:, 1:]
+
+    def lesson(self, text):
+        """Logits of what follows each token, and of what masks stand for, with what really does."""
+        states, sources = self.begin(text[:, :-2])
+        size, guessed, wanted = self.config.block_size, [], []
+        for at in torch.randint(4, text.shape[1] - size - 1, (4,)).tolist():
+            guessed.append(self.model.lm_head(self.guess(sources[:, :at + 1].detach(), text[:, at + 1:at + 2])))
+            wanted.append(text[:, at + 2:at + 1 + size])
+        return self.model.lm_head(states), torch.cat(guessed, 1), torch.cat(wanted, 1)
+
+    def parameters(self):
+        return self.helper.parameters()
+
+    @torch.no_grad()
+    def expected(self, result):
+        """Logits of the masks behind the wanted rows."""
+        ids = torch.tensor([result["ids"] + result["greedy"][:1]])
+        rows = []
+        for r in result["rows"]:
+            sources = self.begin(ids[:, :r + 1])[1]
+            logits = self.model.lm_head(self.guess(sources, ids[:, r + 1:r + 2]))[0]
+            said = getattr(self.model.config, "text_config", None)
+            if hasattr(said, "output_multiplier"):
+                cap = said.final_logit_softcapping
+                logits = torch.tanh(logits * said.output_multiplier / cap) * cap
+            rows += list(logits)
+        return [[float(f"{x:.8g}") for x in row.tolist()] for row in rows]
+
+    def save(self, folder):
+        self.helper.to(torch.bfloat16).save_pretrained(folder)
+        if not self.published:
+            return
+        path = folder / "model.safetensors"
+        names = {"encoder.fc.": "fc.", "encoder.output_norm_enc.": "hidden_norm."}
+        save_file({next((to + n[len(start):] for start, to in names.items() if n.startswith(start)), n): t
+                   for n, t in load_file(path).items()}, path, metadata={"format": "pt"})
+        path = folder / "config.json"
+        stated = json.loads(path.read_text())
+        stated["dflash_config"] = {k: stated.pop(k) for k in ("mask_token_id", "target_layer_ids")}
+        stated |= {"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "vocab_size": self.model.config.vocab_size,
+                   "use_sliding_window": False, "sliding_window": None, "max_window_layers": 2}
+        path.write_text(json.dumps(stated, indent=1, sort_keys=True) + "\n")
 
 
 def qwen_predictor(layer, config):
@@ -1038,7 +1134,9 @@ def make(name):
         if "predictor" in options:
             guesser = Predictor(model, config, seed, options.get("offset_norms", False))
         if "assistant" in options:
-            guesser = Assistant(model, options["assistant"](config), seed)
+            wanted = options["assistant"](config)
+            kind = BlockAssistant if hasattr(wanted, "block_size") else Assistant
+            guesser = kind(model, wanted, seed)
         if "lessons" in options:
             learn(model, guesser, options["lessons"], seed)
         generator = torch.Generator().manual_seed(seed + 2)

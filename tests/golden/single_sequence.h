@@ -51,6 +51,35 @@ class SingleSequence {
         return runner_->predictor()->read(runner_->spec(), batch(next, first), hidden);
     }
 
+    // A guest reads the last `count` rows, which were fed by the last step.
+    Result<void> read_sources(int32_t count) {
+        const ModelSpec& spec = runner_->spec();
+        const auto parts = NIBBLE_TRY(runner_->hidden());
+        const auto width = static_cast<size_t>(spec.n_embd);
+        std::vector<float> rows;
+        for (size_t r = 0; r < static_cast<size_t>(count); ++r)
+            for (const auto part : parts)
+                rows.insert(rows.end(), part.begin() + r * width, part.begin() + (r + 1) * width);
+        Batch b = batch(std::vector<int32_t>(static_cast<size_t>(count), 0), length_ - count);
+        b.out_rows.clear();
+        NIBBLE_TRY(runner_->predictor()->read(spec, b, rows));
+        return {};
+    }
+
+    // Logits of the masks of its block behind `token`.
+    Result<std::span<float>> guess_block(int32_t token) {
+        Predictor& guest = *runner_->predictor();
+        const size_t groups = runner_->spec().kv_groups.size();
+        Batch b;
+        guest.add_block(b, token, length_, guest.block_size() - 1);
+        std::vector<int32_t> slots(b.tokens.size());
+        std::iota(slots.begin(), slots.end(), length_);
+        b.slots.assign(groups, slots);
+        b.pages.assign(groups, std::vector(b.tokens.size(), std::span<const int32_t>(pages_)));
+        NIBBLE_TRY(guest.guess(runner_->spec(), b));
+        return guest.logits(guest.states(), true);
+    }
+
   private:
     Batch batch(std::span<const int32_t> tokens, int32_t first) const {
         Batch b;

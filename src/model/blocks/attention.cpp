@@ -42,6 +42,41 @@ Ref qk_norm(Forward& f, const AttentionSpec& a, Ref x, std::string_view name) {
 
 }  // namespace
 
+Ref store_keys(Forward& f, const AttentionSpec& a, Ref q, Ref k, Ref v, int32_t cache_layer) {
+    Builder& b = f.builder();
+    f.label("rope_store");
+    const int64_t n_heads = b.value(q).cols / a.head_dim;
+    RopeStoreParams store{static_cast<int32_t>(n_heads),
+                          k ? a.n_kv_heads : 0,
+                          a.head_dim,
+                          k ? a.v_head_dim : 0,
+                          0,
+                          f.kv().page_size,
+                          RopeStyle::half};
+    if (a.rope >= 0) {
+        const RopeSpec& rope = f.spec().ropes[static_cast<size_t>(a.rope)];
+        store.rot_dim = rope.rot_dim;
+        store.style = rope.style;
+    }
+    if (f.kv().rotate_keys) store.hadamard = a.head_dim & -a.head_dim;  // the largest power of two
+    if (!k) return rope_store(b, {q, {}, {}}, f.rope(a.rope), {}, {}, {}, store);
+    return rope_store(b, {q, k, v}, f.rope(a.rope), f.slots(a.kv_group), f.k_cache(cache_layer),
+                      f.v_cache(cache_layer), store);
+}
+
+void read_block(Forward& f, const AttentionSpec& a, Ref h) {
+    Builder& b = f.builder();
+    const int64_t k_cols = int64_t{a.n_kv_heads} * a.head_dim, v_cols = int64_t{a.n_kv_heads} * a.v_head_dim;
+    f.label("attn_kv");
+    const Ref weights[] = {f.matrix("attn_k.weight", k_cols, f.spec().n_embd),
+                           f.matrix("attn_v.weight", v_cols, f.spec().n_embd)};
+    const Ref biases[] = {f.optional_vector("attn_k.bias", k_cols), f.optional_vector("attn_v.bias", v_cols)};
+    const Ref kv = matmul(b, weights, h, {{}, biases});
+    const Ref k = qk_norm(f, a, b.columns(kv, 0, k_cols), "attn_k_norm.weight");
+    // No query asks here: the keys stand in for them.
+    store_keys(f, a, k, k, b.columns(kv, k_cols, v_cols), f.cache_layer());
+}
+
 Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
     Builder& b = f.builder();
     const int64_t q_cols = query_cols(a), k_cols = int64_t{a.n_kv_heads} * a.head_dim,
@@ -69,19 +104,8 @@ Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
         if (a.v_norm) v = norm(b, v, {}, {f.spec().norm_eps, a.v_head_dim});
     }
 
-    f.label("rope_store");
-    const int32_t layer = own ? f.layer() : a.kv_layer;
-    const Ref k_cache = f.k_cache(layer), v_cache = f.v_cache(layer);
-    RopeStoreParams store{a.n_heads, own ? a.n_kv_heads : 0, a.head_dim,     own ? a.v_head_dim : 0,
-                          0,         f.kv().page_size,       RopeStyle::half};
-    if (a.rope >= 0) {
-        const RopeSpec& rope = f.spec().ropes[static_cast<size_t>(a.rope)];
-        store.rot_dim = rope.rot_dim;
-        store.style = rope.style;
-    }
-    if (f.kv().rotate_keys) store.hadamard = a.head_dim & -a.head_dim;  // the largest power of two
-    q = own ? rope_store(b, {q, k, v}, f.rope(a.rope), f.slots(a.kv_group), k_cache, v_cache, store)
-            : rope_store(b, {q, {}, {}}, f.rope(a.rope), {}, {}, {}, store);
+    const int32_t layer = own ? f.cache_layer() : a.kv_layer;
+    q = store_keys(f, a, q, k, v, layer);
 
     const AttentionBatch batch = f.batch(a.kv_group);
     if (a.query_scale.beta != 0) q = scale_by_position(b, q, batch.positions, a.query_scale);
@@ -89,7 +113,8 @@ Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
     f.label("attention");
     const AttentionParams p{a.n_heads,        a.n_kv_heads, a.head_dim, a.v_head_dim,
                             f.kv().page_size, a.window,     a.scale,    a.softcap};
-    Ref y = attention(b, q, k_cache, v_cache, batch, p, f.optional_vector("attn_sinks.weight", a.n_heads));
+    Ref y = attention(b, q, f.k_cache(layer), f.v_cache(layer), batch, p,
+                      f.optional_vector("attn_sinks.weight", a.n_heads));
     if (gate) y = glu(b, gate, y, {a.gate_act});
     y = f.keep_output_rows(y);
     x = f.keep_output_rows(x);
