@@ -17,6 +17,7 @@ struct BenchCommand {
     ShapeOptions shape;
     RunOptions options;
     std::vector<int32_t> prompts{512}, generates{128}, depths{0}, batches{1}, guesses{0};
+    std::string assistant;
     int32_t repetitions = 3;
     bool json = false;
 
@@ -109,7 +110,9 @@ Result<int> BenchCommand::operator()() const {
         config.max_outputs = std::max(config.max_outputs, c.batch * (1 + c.guesses));
         if (c.guesses > 0) config.guess_outputs = config.max_outputs;
     }
-    config.predict = config.guess_outputs > 0;
+    config.predict = config.guess_outputs > 0 && assistant.empty();
+    if (config.guess_outputs > 0) config.assistant = assistant;
+    if (!config.assistant.empty()) config.ctx += most_block_rows;  // a block has its place, too
     const auto backends = NIBBLE_TRY(options.backends());
     const auto pointers_to = pointers(backends);
     TensorFile file = NIBBLE_TRY(open());
@@ -171,6 +174,7 @@ std::function<Result<int>()> setup(Flags& flags) {
     numbers("-d,--depth", c->depths, "tokens already in the context", 0);
     numbers("--sequences", c->batches, "sequences side by side", 1);
     numbers("--guess", c->guesses, "tokens guessed in a step: the speed if all are right", 0);
+    flags.value("--draft-model", c->assistant, "an assistant of the model: what its guesses cost counts");
     flags.value("-r,--repetitions", c->repetitions, "timed repetitions").range(1, 1000).show_default();
     flags.on("--json", c->json, "one JSON object");
     c->options.add(flags);

@@ -18,7 +18,8 @@ class Session {
   public:
     Session(ModelRunner& runner, const BenchCase& what) : runner_(runner), what_(what) {
         const int32_t page = runner.config().page_size;
-        const int32_t longest = what.depth + std::max(what.prompt, what.generate + what.guesses);
+        const int32_t block = runner.predictor() ? runner.predictor()->block_size() : 0;
+        const int32_t longest = what.depth + std::max(what.prompt, what.generate + what.guesses + block);
         pages_each_ = ceil_div(longest, page);
         for (int32_t s = 0; s < what.batch; ++s) {
             tables_.emplace_back(static_cast<size_t>(pages_each_));
@@ -85,16 +86,53 @@ class Session {
         return {};
     }
 
-    // The rows of the last step, and then each guess but the last by itself.
+    // The rows of the last step, and then each guess but the last by itself, or a block. Who does not read
+    // all takes the last row of each sequence, and its guesses at the same position.
     Result<void> predict(int32_t first, int32_t n) {
-        const std::span<float> known = NIBBLE_TRY(runner_.hidden())[0];
-        std::vector<float> hidden(known.begin(), known.end());
-        for (int32_t i = 0; i < what_.guesses; ++i, first += n, n = 1) {
-            const std::span<float> states =
-                NIBBLE_TRY(runner_.predictor()->read(runner_.spec(), rows(first, n), hidden));
-            hidden.assign(states.begin(), states.end());
-            NIBBLE_TRY(runner_.predictor()->logits(hidden, false));
+        Predictor& predictor = *runner_.predictor();
+        const int32_t behind = first + n;
+        const bool all = predictor.reads_all();
+        std::vector<float> hidden = NIBBLE_TRY(known(n, all));
+        if (!all) first = behind - 1, n = 1;
+        if (predictor.block_size() > 0) return predict_blocks(rows(first, n), hidden, behind);
+        for (int32_t i = 0; i < what_.guesses; ++i, first += all ? n : 0, n = 1) {
+            const std::span<float> next = NIBBLE_TRY(predictor.read(runner_.spec(), rows(first, n), hidden));
+            hidden.assign(next.begin(), next.end());
+            NIBBLE_TRY(predictor.logits(predictor.states(), false));
         }
+        return {};
+    }
+
+    // What the last step's rows left, n of each sequence: all of them, or the last.
+    Result<std::vector<float>> known(int32_t n, bool all) {
+        const auto parts = NIBBLE_TRY(runner_.hidden());
+        const auto width = static_cast<size_t>(runner_.spec().n_embd);
+        std::vector<float> rows;
+        for (int32_t row = 0; row < n * what_.batch; ++row)
+            for (const std::span<float> part : parts) {
+                if (!all && (row + 1) % n != 0) continue;
+                const auto one = part.subspan(static_cast<size_t>(row) * width, width);
+                rows.insert(rows.end(), one.begin(), one.end());
+            }
+        return rows;
+    }
+
+    Result<void> predict_blocks(Batch read, std::span<const float> hidden, int32_t behind) {
+        Predictor& predictor = *runner_.predictor();
+        read.out_rows.clear();
+        NIBBLE_TRY(predictor.read(runner_.spec(), read, hidden));
+        const Batch places = rows(behind, predictor.block_size());
+        Batch blocks;
+        blocks.slots = places.slots;
+        blocks.pages.resize(places.pages.size());
+        for (size_t s = 0; s < places.sequences.size(); ++s) {
+            predictor.add_block(blocks, 0, behind, std::min(what_.guesses, predictor.block_size() - 1));
+            for (size_t g = 0; g < places.pages.size(); ++g)
+                blocks.pages[g].insert(blocks.pages[g].end(), static_cast<size_t>(predictor.block_size()),
+                                       places.pages[g][s]);
+        }
+        NIBBLE_TRY(predictor.guess(runner_.spec(), blocks));
+        NIBBLE_TRY(predictor.logits(predictor.states(), false));
         return {};
     }
 

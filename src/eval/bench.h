@@ -15,8 +15,8 @@ struct BenchCase {
     int32_t generate = 0;  // tokens to generate one after the other
     int32_t depth = 0;     // tokens already in the context
     int32_t batch = 1;     // sequences that generate side by side
-    // Tokens that each sequence guesses in a step, all of them right: by the model's predictor, if it is
-    // loaded with one, else for nothing, as from an earlier place in the text.
+    // Tokens that each sequence guesses in a step, all of them right: by the model's predictor or assistant,
+    // if it is loaded with one, else for nothing, as from an earlier place in the text.
     int32_t guesses = 0;
 };
 

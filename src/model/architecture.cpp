@@ -14,7 +14,7 @@
 namespace nibble {
 namespace {
 
-constexpr uint32_t max_block = 256, max_sources = 64;
+constexpr uint32_t max_sources = 64;
 
 std::string known_architectures(bool hf) {
     std::string s = "known are";
@@ -334,7 +334,8 @@ Result<void> check_ranges(const Hyper& h, const std::string& where) {
     if (h.latent_dim > max_width) return bad("latent dimension", h.latent_dim);
     if (h.expert_latent_dim > max_width) return bad("latent dimension of experts", h.expert_latent_dim);
     if (h.n_backbone > max_width) return bad("width of the model it guesses for", h.n_backbone);
-    if (h.block_size == 1 || h.block_size > max_block) return bad("rows of a block", h.block_size);
+    if (h.block_size == 1 || h.block_size > uint32_t{most_block_rows})
+        return bad("rows of a block", h.block_size);
     if (h.sources.size() > max_sources) return bad("number of layers that are read", max_sources + 1);
     if (h.mask_token >= static_cast<uint32_t>(max_vocab)) return bad("mask token", h.mask_token);
     if (h.n_next_layers > max_layers) return bad("number of layers that look ahead", h.n_next_layers);

@@ -77,6 +77,9 @@ Result<void> become_guest(ModelSpec& guest, ModelSpec& main) {
 
 Result<void> attach(ModelSpec& assistant, ModelSpec& main) {
     const auto unfit = [&](std::string what) { return nibble::unfit(assistant, std::move(what)); };
+    if (assistant.n_backbone == 0)
+        return Error{ErrorCode::invalid_argument, assistant.arch, "is a model by itself",
+                     "give one that guesses from what another has computed"};
     if (assistant.n_backbone != main.n_embd)
         return unfit(
             cat("guesses for a model of width ", assistant.n_backbone, ", this one has ", main.n_embd));

@@ -167,6 +167,7 @@ struct KvGroupSpec {
 // other's layers say about each token, side by side, becomes keys and values of all of its own layers; behind
 // them stand the embedding of the token that is known and those of masks, rows that see each other, of which
 // each mask's tells a token.
+inline constexpr int32_t most_block_rows = 256;
 struct BlockGuessSpec {
     int32_t size = 0;               // rows, the known token's among them
     int32_t mask = 0;               // token
