@@ -106,7 +106,8 @@ struct Named {
 // Models of text and images keep the text model under a prefix of its own; so do those that descend from
 // Mamba. One without a head has none.
 std::string text_name(std::string_view hf) {
-    if (hf.starts_with("layers.") || hf == "norm.weight") return cat("model.", hf);
+    for (const std::string_view part : {"layers.", "norm.", "embed_tokens."})
+        if (hf.starts_with(part)) return cat("model.", hf);
     constexpr std::string_view outer = "language_model.", inner = "model.language_model.",
                                mamba = "backbone.";
     if (hf.starts_with(outer)) return std::string(hf.substr(outer.size()));

@@ -390,9 +390,17 @@ Result<PredictorPrograms> record_guest(const ModelSpec& spec, WeightStore& weigh
                                        const Placement& main_placement, std::span<Backend* const> backends) {
     const int64_t size = spec.block_guess->size, rows = limits.sequences * size,
                   wanted = limits.sequences * (size - 1);
-    const Tensor embedding = NIBBLE_TRY(main_weights.get("token_embd.weight", WeightUse::lookup));
+    // It may bring copies of the main model's.
+    Tensor embedding = NIBBLE_TRY(weights.get("token_embd.weight", WeightUse::lookup));
+    const bool own_head = bool(NIBBLE_TRY(weights.get("output.weight", WeightUse::matmul)));
+    if ((embedding || own_head) && spec.n_vocab != main.n_vocab)
+        return Error{ErrorCode::invalid_argument, spec.arch,
+                     cat("has ", spec.n_vocab, " tokens, the model ", main.n_vocab),
+                     "it was made for another model"};
+    if (!embedding) embedding = NIBBLE_TRY(main_weights.get("token_embd.weight", WeightUse::lookup));
     const auto head = [&](int32_t n_tokens) {
-        return recorded(main, main_weights, kv, {wanted, wanted, wanted}, main_placement, backends,
+        return recorded(own_head ? spec : main, own_head ? weights : main_weights, kv,
+                        {wanted, wanted, wanted}, own_head ? placement : main_placement, backends,
                         [&](Forward& f) { f.record_predictor_head(n_tokens); });
     };
     const auto of_guest = [&](const BatchShape& shape, const auto& what) {

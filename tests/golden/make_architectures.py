@@ -928,7 +928,7 @@ class Assistant:
 
 
 def blocks(text, published=False):
-    """A model that guesses a block at once. `published`: as those for Qwen 3 are."""
+    """A model that guesses a block at once. `published`: as those for Qwen 3 are, whose output is tied."""
     def config_for(main):
         main = getattr(main, "text_config", main)
         shape = base(hidden_size=main.hidden_size, num_hidden_layers=2, rope_parameters=rope(5000.0)) | text
@@ -1001,8 +1001,11 @@ class BlockAssistant:
             return
         path = folder / "model.safetensors"
         names = {"encoder.fc.": "fc.", "encoder.output_norm_enc.": "hidden_norm."}
-        save_file({next((to + n[len(start):] for start, to in names.items() if n.startswith(start)), n): t
-                   for n, t in load_file(path).items()}, path, metadata={"format": "pt"})
+        tensors = {next((to + n[len(start):] for start, to in names.items() if n.startswith(start)), n): t
+                   for n, t in load_file(path).items()}
+        for name in ("embed_tokens.weight", "lm_head.weight"):  # some bring copies
+            tensors[name] = self.model.get_input_embeddings().weight.detach().to(torch.bfloat16).clone()
+        save_file(tensors, path, metadata={"format": "pt"})
         path = folder / "config.json"
         stated = json.loads(path.read_text())
         stated["dflash_config"] = {k: stated.pop(k) for k in ("mask_token_id", "target_layer_ids")}
