@@ -271,7 +271,7 @@ TEST_CASE(
          {Visit{"muse_glimmer", "muse_glimmer", {0, 2, 4}, 19},
           Visit{"muse_glimmer", "muse_glimmer", {3, 4, 1}, 12},
           Visit{"qwen3_tales", "qwen3_tales", {2, 0}, 12}, Visit{"qwen3_5_tales", "qwen3_tales", {0, 1}, 16},
-          Visit{"gemma4", "qwen3_tales", {1, 4}, 24}, Visit{"gemma4", "qwen3_tales", {5, 0}, 18}}) {
+          Visit{"gemma4", "muse_glimmer", {1, 2, 4}, 24}, Visit{"gemma4", "muse_glimmer", {5, 0, 3}, 18}}) {
         INFO(v.model << " window " << v.window);
         std::filesystem::remove_all(scratch);
         std::filesystem::copy(models / v.guest / "assistant", scratch);
