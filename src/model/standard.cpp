@@ -194,6 +194,11 @@ void sliding_fields(Fields& f, Hyper& h, uint32_t period, bool full_first) {
     for (uint32_t i = 0; i < h.n_layers; ++i) h.sliding.push_back(i >= first && usual(i));
 }
 
+void stated_sliding_fields(Fields& f, Hyper& h, uint32_t period) {
+    sliding_fields(f, h, period);
+    if (f.is_writing() && h.window > 0) f.flags("attention.sliding_window_pattern", "", "", "", h.sliding);
+}
+
 namespace {
 
 // The contents of a vector of factors, empty when the model has none, or no contents yet.

@@ -9,7 +9,7 @@ namespace {
 
 // Which layers slide, where config.json lists none: dense ones have a pattern of their own.
 void pattern_fields(Fields& f, Hyper& h) {
-    sliding_fields(f, h, 4);
+    stated_sliding_fields(f, h, 4);
     if (f.from_hf() && !f.states("", "layer_types")) {
         uint32_t period = 4;
         f.optional("", "sliding_window_pattern", period);

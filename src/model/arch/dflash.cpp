@@ -32,9 +32,7 @@ void source_fields(Fields& f, Hyper& h) {
 void fields(Fields& f, Hyper& h) {
     if (f.from_hf()) h.rope_theta = 500000;
     standard_fields(f, h);
-    sliding_fields(f, h, 0);
-    // Readers want to know it even if all slide.
-    if (f.is_writing() && h.window > 0) f.flags("attention.sliding_window_pattern", "", "", "", h.sliding);
+    stated_sliding_fields(f, h, 0);
     f.required("block_size", "block_size|dflash_config.block_size", h.block_size);
     f.required("tokenizer.ggml.mask_token_id", "dflash_config.mask_token_id|mask_token_id", h.mask_token);
     source_fields(f, h);

@@ -33,7 +33,7 @@ void rotation_fields(Fields& f, const Hyper& h) {
 
 void fields(Fields& f, Hyper& h) {
     standard_fields(f, h);
-    sliding_fields(f, h, 4);
+    stated_sliding_fields(f, h, 4);
     if (f.from_hf() && !f.states("", "layer_types"))  // counted from the last one
         for (size_t i = 0; i < h.sliding.size(); ++i) h.sliding[i] = (h.sliding.size() - 1 - i) % 4 != 0;
     if (!f.is_writing()) h.rotated = h.sliding;
