@@ -20,7 +20,7 @@ requires(std::integral<T> || std::floating_point<T>) void append(std::string& s,
     } else {
         char buf[64];
         auto r = std::to_chars(buf, buf + sizeof buf, v);
-        s.append(buf, static_cast<size_t>(r.ptr - buf));
+        s.append(buf, r.ptr);
     }
 }
 }  // namespace detail

@@ -49,11 +49,12 @@ Error unfit(const ModelSpec& assistant, std::string what) {
 // Its layers share pages with those of the model that have their window, or have pages of their own.
 Result<void> become_guest(ModelSpec& guest, ModelSpec& main) {
     const BlockGuessSpec& block = *guest.block_guess;
+    const size_t n_layers = main.layers.size();
     for (const uint32_t layer : block.sources) {
-        if (layer >= main.layers.size())
-            return unfit(guest, cat("reads layer ", layer, " of a model, this one has ", main.layers.size()));
+        if (layer >= n_layers)
+            return unfit(guest, cat("reads what a layer ", layer, " says, this model has ", n_layers));
         if (std::ranges::count(block.sources, layer) > 1)
-            return unfit(guest, cat("reads layer ", layer, " twice"));
+            return unfit(guest, cat("reads a layer twice, ", layer));
     }
     if (block.mask >= main.n_vocab)
         return unfit(guest,

@@ -323,7 +323,7 @@ TEST_CASE("assistants: what they cannot help with is refused") {
     says(refused("gemma4_tales", "gemma4/assistant"), "200 tokens, the model 100");
     says(refused("gemma4_dense", "gemma4/assistant"), "cannot attend to the keys");
     says(refused("gemma4/assistant", "gemma4/assistant"), "says nothing by itself");
-    says(refused("qwen3", "muse_glimmer/assistant"), "reads layer 3 of a model, this one has 3");
+    says(refused("qwen3", "muse_glimmer/assistant"), "reads what a layer 3 says, this model has 3");
     says(refused("gemma4_tales/assistant", "qwen3_tales/assistant"), "says nothing by itself");
     says(refused("qwen3_tales/assistant", "qwen3_tales/assistant"), "says nothing by itself");
     const auto second = cpu_backend(1);
