@@ -31,6 +31,9 @@ struct NamePair {
 // Tensors by canonical name. The views point into the TensorFile.
 using TensorMap = std::unordered_map<std::string, TensorSource>;
 
+// An Error names the field that no model can have so, and `where`.
+Result<void> check_ranges(const Hyper& h, const std::string& where);
+
 struct Architecture {
     std::string_view gguf;             // general.architecture
     std::vector<std::string_view> hf;  // values of model_type

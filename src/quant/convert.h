@@ -31,8 +31,9 @@ struct ConvertOptions {
     std::function<void(const ConvertProgress&)> progress;
 };
 
-// Writes the plan; no tokenizer, where `vocab` has no tokens. Memory beside the mapped source: two encoded chunks of about 32 MiB as f32, whatever the
-// model's size. A NaN or infinity in the source is an Error with the tensor's name.
+// Writes the plan; no tokenizer, where `vocab` has no tokens. Memory beside the mapped source: two encoded
+// chunks of about 32 MiB as f32, whatever the model's size. A NaN or infinity in the source is an Error with
+// the tensor's name.
 Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab& vocab,
                                           const ConvertPlan& plan, const std::filesystem::path& destination,
                                           ThreadPool& pool, const ConvertOptions& options = {});

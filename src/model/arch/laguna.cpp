@@ -1,6 +1,8 @@
 // laguna: Laguna XS; a norm per head on q and k, layers that differ in their number of heads, a gate on the
 // output of attention, experts chosen by sigmoid with a bias beside a shared one. Layers that see all rotate
 // half of a head, sliding ones all of it with a base of their own.
+#include <algorithm>
+
 #include "src/model/architecture.h"
 
 namespace nibble {
