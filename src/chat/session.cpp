@@ -68,7 +68,8 @@ Result<std::vector<Token>> read_tokens(ByteReader& in, std::string_view field, i
 Result<void> check_engine(ByteReader& in, Engine& engine) {
     const RunnerConfig& config = engine.runner().config();
     if (NIBBLE_TRY(in.read<uint64_t>("fingerprint")) != engine.runner().fingerprint())
-        return unfit(in.where(), "was made with another model", "give that model, or another --session file");
+        return unfit(in.where(), "was made with another model",
+                     "give that model, and the --draft-model it had, or another --session file");
     const auto k = NIBBLE_TRY(in.read<uint32_t>("key type")), v = NIBBLE_TRY(in.read<uint32_t>("value type"));
     if (k != static_cast<uint32_t>(config.k_type) || v != static_cast<uint32_t>(config.v_type))
         return unfit(in.where(), "was made with other types of the KV cache",

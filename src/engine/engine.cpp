@@ -151,15 +151,19 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
     settle_guesses(config, backends.size());
     if (config.draft_tokens == 0) config.runner.assistant.clear();
     TensorFile file = NIBBLE_TRY(TensorFile::open(path));
-    Tokenizer tokenizer = NIBBLE_TRY(read_tokenizer(file));
+    auto tokenizer = read_tokenizer(file);
+    if (!tokenizer) {  // unless it is no model by itself
+        NIBBLE_TRY(ModelRunner::forecast(std::move(file), config.runner, backends));
+        return tokenizer.error();
+    }
     ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config.runner, backends));
-    if (static_cast<int64_t>(tokenizer.n_vocab()) > runner.spec().n_vocab)
+    if (static_cast<int64_t>(tokenizer->n_vocab()) > runner.spec().n_vocab)
         return Error{ErrorCode::corrupt, path.string(),
-                     cat("the tokenizer has ", tokenizer.n_vocab(), " tokens, the embedding ",
+                     cat("the tokenizer has ", tokenizer->n_vocab(), " tokens, the embedding ",
                          runner.spec().n_vocab, " rows"),
                      "they do not belong together"};
     auto state = std::unique_ptr<State>(
-        new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, {}, 1, {}, {}});
+        new State{std::move(config), std::move(runner), std::move(*tokenizer), {}, {}, {}, 1, {}, {}});
     NIBBLE_TRY(state->make_groups());
     state->predicts = state->runner.predictor() != nullptr;
     // A block is made whole, whatever is believed of it.

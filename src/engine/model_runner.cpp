@@ -32,6 +32,17 @@ Tensor cache_shape(Type type, int64_t rows, int32_t dim) {
 
 constexpr int32_t default_batch = 512;
 
+Result<void> check_cache_types(const RunnerConfig& c, const ModelSpec& spec) {
+    for (const Type t : {c.k_type, c.v_type})
+        if (!info(t).encode || !info(t).decode)
+            return usage("cache type", cat(info(t).name, " cannot be written"),
+                         "use f16, bf16, f32, int8 or int4");
+    if (!kv_bytes_per_token(spec, c.k_type, c.v_type))
+        return usage("cache type", "a head is no whole number of blocks of this type",
+                     "use f16, bf16 or f32");
+    return {};
+}
+
 Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
     if (c.ctx == 0) c.ctx = std::min(spec.n_ctx_train, default_ctx);
     if (c.ctx < 1) return usage("context", cat(c.ctx, " tokens are not possible"), "give at least 1");
@@ -42,13 +53,6 @@ Result<void> fill_defaults(RunnerConfig& c, const ModelSpec& spec) {
     c.batch_tokens = std::max(static_cast<int32_t>(std::min<int64_t>(c.batch_tokens, most)), c.max_sequences);
     if (c.max_outputs == 0) c.max_outputs = c.max_sequences;
     c.max_outputs = std::min(std::max(c.max_outputs, c.guess_outputs), c.batch_tokens);
-    for (const Type t : {c.k_type, c.v_type})
-        if (!info(t).encode || !info(t).decode)
-            return usage("cache type", cat(info(t).name, " cannot be written"),
-                         "use f16, bf16, f32, int8 or int4");
-    if (!kv_bytes_per_token(spec, c.k_type, c.v_type))
-        return usage("cache type", "a head is no whole number of blocks of this type",
-                     "use f16, bf16 or f32");
     return {};
 }
 
@@ -100,6 +104,7 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     NIBBLE_TRY(fill_defaults(config, spec));
     NIBBLE_TRY(use_context(r.model_->spec, config.ctx));
     if (!config.assistant.empty()) NIBBLE_TRY(r.open_assistant(config.assistant, config.ctx));
+    NIBBLE_TRY(check_cache_types(config, spec));  // of guests, too
     const int64_t pages_per_sequence = ceil_div<int64_t>(config.ctx, config.page_size);
     const int64_t per_sequence = config.guess_outputs > 0 ? 2 : 1;  // one to go back to
     const int64_t n_states = per_sequence * config.max_sequences + kept_states;

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
 #include "tests/cli/process.h"
 
@@ -89,6 +90,22 @@ TEST_CASE("bench: of every shape a small model runs") {
                         "--vocab", "4200", "-p", "9", "-n", "2", "-r", "1"});
         CHECK_MESSAGE(r.code == 0, r.err);
     }
+}
+
+TEST_CASE("bench: the guesses of assistants and guests are made, and nothing else's") {
+    const std::string models = cat(NIBBLE_SOURCE_DIR, "/tests/golden/models/");
+    for (const std::string model : {"gemma4_tales", "muse_glimmer", "qwen3_tales"}) {
+        INFO(model);
+        const ProcessResult r =
+            nibble_cli({"bench", "-m", models + model, "--draft-model", models + model + "/assistant", "-p",
+                        "0", "-n", "8", "--guess", "0,2", "--sequences", "1,2", "-r", "1", "--json"});
+        REQUIRE_MESSAGE(r.code == 0, r.err);
+        CHECK(nlohmann::json::parse(r.out)["results"].size() == 4);
+    }
+    const ProcessResult r = nibble_cli({"bench", "-m", models + "qwen3_tales", "--draft-model",
+                                        models + "qwen3", "-p", "0", "-n", "2", "--guess", "2"});
+    CHECK(r.code == 1);
+    CHECK(r.err.find("is a model by itself") != std::string::npos);
 }
 
 TEST_CASE("bench: layers that share keys and values scale with the shape") {

@@ -196,6 +196,30 @@ TEST_CASE("run: guessed tokens are told of, and the answer is the same") {
     check_refused(run({"-p", "Hi", "--draft-model", other}), 2, "same tokens");
 }
 
+TEST_CASE("run: a guest as quantize makes it of a folder without a tokenizer") {
+    namespace fs = std::filesystem;
+    const fs::path model = fs::path(NIBBLE_SOURCE_DIR) / "tests/golden/models/qwen3_tales",
+                   folder = fs::temp_directory_path() / "nibble_guest_cli", guest = folder / "guest.gguf";
+    fs::remove_all(folder);
+    fs::create_directories(folder / "guest");
+    for (const char* file : {"config.json", "model.safetensors"})
+        fs::copy(model / "assistant" / file, folder / "guest" / file);
+    const ProcessResult made =
+        nibble_cli({"quantize", (folder / "guest").string(), guest.string(), "--type", "int8"});
+    REQUIRE_MESSAGE(made.code == 0, made.err);
+    const auto told = [&](std::vector<std::string> more) {
+        more.insert(more.end(), {"-m", model.string(), "--raw", "-p", "The king", "-n", "60", "--json"});
+        const ProcessResult r = run(more);
+        REQUIRE_MESSAGE(r.code == 0, r.err);
+        return json::parse(r.out);
+    };
+    const json with = told({"--seed", "3", "--draft-model", guest.string()});
+    CHECK(with["tokens"] == told({"--seed", "3", "--draft-tokens", "0"})["tokens"]);
+    CHECK(with["timings"]["guessed_tokens"] > 5);
+    check_refused(run({"-m", guest.string(), "-p", "Hi"}), 1, "guesses for another model");
+    fs::remove_all(folder);
+}
+
 TEST_CASE("run: a prompt longer than the context is an error with both numbers") {
     std::string book;
     for (int i = 0; i < 200; ++i) book += "The King said to his daughter. ";
