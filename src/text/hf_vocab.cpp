@@ -216,7 +216,7 @@ class Reader {
     std::string known_kind() const {
         for (const std::string_view kind :
              {"gpt-2", "llama-bpe", "qwen2", "qwen35", "smollm", "tekken", "gpt-4o", "deepseek-coder",
-              "deepseek-llm", "deepseek-v3", "seed-coder"})
+              "deepseek-llm", "deepseek-v3", "seed-coder", "laguna", "tiny_aya", "afmoe"})
             if (const auto r = split_regexes(kind); r && *r == v_.split_regexes) return std::string(kind);
         return {};
     }

@@ -31,6 +31,14 @@ constexpr std::string_view newline = R"([\r\n])", cjk = "[\u4e00-\u9fa5\u0800-\u
                            kana = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+";
 constexpr std::string_view deepseek3 =
     R"re([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
+constexpr std::string_view asian =
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-"
+    "\u0e7f"
+    "\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+";
+// Digits by threes from the right.
+constexpr std::string_view threes = R"(\d{1,3}(?=(?:\d{3})*\b))",
+                           number_threes = R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))";
+constexpr std::string_view lines = R"([^\n]+|[\n]+)";
 constexpr std::string_view seed =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
@@ -76,6 +84,11 @@ const std::vector<Kind>& kinds() {
         {"tekken", {tekken}},
         {"gpt-4o", {o200k}},
         {"o200k", {o200k}},
+        {"llama4", {o200k}},
+        {"laguna", {lines, qwen2}},
+        {"tiny_aya", {threes, o200k}},
+        {"cohere2moe", {threes, o200k}},
+        {"afmoe", {number_threes, asian, deepseek3}},
     };
     return table;
 }

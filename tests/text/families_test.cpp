@@ -54,6 +54,9 @@ TEST_CASE("the ids of every family's tokenizer.json are those of the tokenizers 
                                {"deepseek_coder", "deepseek-coder"},
                                {"deepseek_v3", "deepseek-v3"},
                                {"seed", "seed-coder"},
+                               {"laguna", "laguna"},
+                               {"tiny_aya", "tiny_aya"},
+                               {"afmoe", "afmoe"},
                                {"llama2", ""},
                                {"gemma", ""}};
     for (const Family& f : families) {

@@ -31,6 +31,8 @@ O200K = (rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{SUFFIX}|[^\r\n\p{{L}}\p{{N}}]
 CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 DEEPSEEK3 = (r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"""
              r""" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""")
+ASIAN = ("[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0e7f"
+         "\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+")
 SEED = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|"
         r"\s+(?!\S)|\s+")
 
@@ -121,6 +123,9 @@ def families():
     yield "deepseek_v3", *byte_level([split(r"\p{N}{1,3}"), split("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"),
                                       split(DEEPSEEK3), level()])
     yield "seed", *byte_level([split(SEED), level()])
+    yield "laguna", *byte_level([split(r"[^\n]+|[\n]+"), split(QWEN2), level()])
+    yield "tiny_aya", *byte_level([split(r"\d{1,3}(?=(?:\d{3})*\b)"), split(O200K), level()])
+    yield "afmoe", *byte_level([split(r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"), split(ASIAN), split(DEEPSEEK3), level()])
     yield "llama2", *spaced(normalizers.Sequence([normalizers.Prepend("\u2581"), space]),
                             decoders.Sequence([*fallback, decoders.Strip(" ", 1, 0)]))
     yield "gemma", *spaced(space, decoders.Sequence(fallback))
