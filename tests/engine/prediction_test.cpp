@@ -15,8 +15,8 @@ using namespace nibble;
 namespace {
 
 const std::filesystem::path models = std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden/models";
-constexpr std::string_view with_predictor[] = {"qwen3_5", "qwen3_5_moe", "qwen3_5_tales", "glm4_moe",
-                                               "deepseek_v3"};
+constexpr std::string_view with_predictor[] = {"qwen3_5",    "qwen3_5_moe", "qwen3_5_tales",
+                                               "qwen3_next", "glm4_moe",    "deepseek_v3"};
 constexpr std::string_view with_assistant[] = {"gemma4", "gemma4_dense", "gemma4_tales"};
 constexpr std::string_view with_guest[] = {"muse_glimmer", "qwen3_tales"};
 constexpr std::string_view learned[] = {"qwen3_5_tales", "gemma4_tales", "qwen3_tales"};

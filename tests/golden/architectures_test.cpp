@@ -354,7 +354,7 @@ TEST_CASE("what guesses further ahead agrees with transformers, as a folder and 
             CHECK(relative_error(same, reference) < 1e-6);
             if (!(*opened)->arch->gguf_permutes_qk) CHECK(same == reference);
         }
-    CHECK(n == 11);
+    CHECK(n == 12);
 }
 
 TEST_CASE("guesses among the first tokens of a large vocabulary have the logits that they have among all") {

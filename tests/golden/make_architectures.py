@@ -407,7 +407,7 @@ def qwen3_next():
                                                    full_attention_interval=2, moe_intermediate_size=24,
                                                    shared_expert_intermediate_size=40, num_experts=6, mlp_only_layers=[1],
                                                    num_experts_per_tok=2, rope_parameters=rope(10000.0, partial_rotary_factor=0.5)))
-    return config, {"offset_norms": True, "v4": True}
+    return config, {"offset_norms": True, "v4": True, "predictor": qwen_predictor}
 
 
 @architecture

@@ -23,12 +23,15 @@ constexpr NamePair names[] = {
     {"model.layers.{}.mlp.shared_expert.gate_proj", "blk.{}.ffn_gate_shexp"},
     {"model.layers.{}.mlp.shared_expert.up_proj", "blk.{}.ffn_up_shexp"},
     {"model.layers.{}.mlp.shared_expert.down_proj", "blk.{}.ffn_down_shexp"},
-    // Not implemented: the layer that guesses tokens further ahead
-    {"mtp.*", ""},
+    // The layer that guesses further ahead
+    {"model.layers.{}.enorm", "blk.{}.nextn.enorm", Storage::offset_one},
+    {"model.layers.{}.hnorm", "blk.{}.nextn.hnorm", Storage::offset_one},
+    {"model.layers.{}.shared_head.norm", "blk.{}.nextn.shared_head_norm", Storage::offset_one},
 };
 
 void fields(Fields& f, Hyper& h) {
     if (f.from_hf()) h.rope_share = 0.25f;
+    next_layer_fields(f, h);
     standard_fields(f, h);
     delta_fields(f, h);
     attending_fields(f, h, 4);
@@ -49,6 +52,7 @@ Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
 }  // namespace
 
 extern const Architecture qwen3next_arch;
-const Architecture qwen3next_arch{"qwen3next", {"qwen3_next"}, fields, build, standard_names(), false, names};
+const Architecture qwen3next_arch{"qwen3next",      {"qwen3_next"}, fields, build,
+                                  standard_names(), false,          names,  true};
 
 }  // namespace nibble
