@@ -67,7 +67,9 @@ void section_fields(Fields& f, Hyper& h);
 // every `period`-th layer does not (0: all slide, 1: none), the last of each period or the first.
 void sliding_fields(Fields& f, Hyper& h, uint32_t period, bool full_first = false);
 // The same for families whose readers want the pattern stated even where it is the usual one.
-void stated_sliding_fields(Fields& f, Hyper& h, uint32_t period);
+void stated_sliding_fields(Fields& f, Hyper& h, uint32_t period, bool full_first = false);
+// Which layers rotate, where config.json lists their bases (`layer_rope_theta`), zero for those that do not.
+void rotation_fields(Fields& f, Hyper& h);
 // What the hyperparameters say without further knowledge of the family; an architecture adds the rest.
 // `style`: of the rotation, as the file stores queries and keys.
 Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap& tensors);

@@ -194,8 +194,23 @@ void sliding_fields(Fields& f, Hyper& h, uint32_t period, bool full_first) {
     for (uint32_t i = 0; i < h.n_layers; ++i) h.sliding.push_back(i >= first && usual(i));
 }
 
-void stated_sliding_fields(Fields& f, Hyper& h, uint32_t period) {
-    sliding_fields(f, h, period);
+void rotation_fields(Fields& f, Hyper& h) {
+    std::vector<float> bases;
+    f.numbers("", "layer_rope_theta", bases);
+    if (bases.empty()) return;
+    h.rotated.clear();
+    float base = 0;
+    for (const float b : bases) {
+        if (b > 0 && base > 0 && b != base)
+            f.fail({ErrorCode::unsupported, "layer_rope_theta", "has several bases", ""});
+        base = std::max(base, b);
+        h.rotated.push_back(b > 0);
+    }
+    if (base > 0) h.rope_theta = base;
+}
+
+void stated_sliding_fields(Fields& f, Hyper& h, uint32_t period, bool full_first) {
+    sliding_fields(f, h, period, full_first);
     if (f.is_writing() && h.window > 0) f.flags("attention.sliding_window_pattern", "", "", "", h.sliding);
 }
 

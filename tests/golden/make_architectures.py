@@ -127,6 +127,21 @@ def granite():
 
 
 @architecture
+def granite_swa():
+    # The first layer sees all; the third does not rotate.
+    config = transformers.GraniteSWAConfig(**base(head_dim=None, num_hidden_layers=4, embedding_multiplier=3.0, residual_multiplier=0.7,
+                                                  attention_multiplier=0.2, logits_scaling=0.5, sliding_window=19,
+                                                  layer_rope_theta=[5000.0, 5000.0, 0, 5000.0], tie_word_embeddings=True,
+                                                  rope_parameters=rope(5000.0)))
+    return config, {}
+
+
+@architecture
+def arcee():
+    return transformers.ArceeConfig(**base(num_hidden_layers=2, attention_bias=True, mlp_bias=True)), {}
+
+
+@architecture
 def olmo2():
     return transformers.Olmo2Config(**base(head_dim=None)), {"v4": True}
 

@@ -126,6 +126,8 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         {"muse_glimmer", "/text_config/layer_rope_theta/0", 5000, "layer_rope_theta"},
         {"muse_glimmer", "/text_config/post_norm_eps", 1e-6, "post_norm_eps"},
         {"muse_glimmer", "/text_config/output_multiplier", nullptr, "output_multiplier"},
+        {"granite_swa", "/layer_rope_theta/0", 4000, "several bases"},
+        {"arcee", "/hidden_act", "silu", "hidden_act"},
         {"laguna", "/num_attention_heads_per_layer/1", 3, "kv heads"},
         {"laguna", "/num_attention_heads_per_layer/1", 0, "attention heads"},
         {"laguna", "/num_attention_heads_per_layer", json::array({4, 4}), "stated size"},

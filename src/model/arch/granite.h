@@ -1,5 +1,5 @@
 // What the Granite family shares: four multipliers. GGUF files hold permuted query and key rows, and the
-// divisor of the logits. Included by granite.cpp, granitemoe.cpp and granitehybrid.cpp.
+// divisor of the logits. Included by granite.cpp, granite_swa.cpp, granitemoe.cpp and granitehybrid.cpp.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,6 @@
 // muse-glimmer: Muse Glimmer (text); norms around the blocks and of the embedding, a gate on the output of
 // attention, queries and keys behind a norm without a weight. Layers that see all do not rotate.
 // GGUF files hold permuted query and key rows, and the factor of queries as weights of their norm.
-#include <algorithm>
-
 #include "src/model/architecture.h"
 
 namespace nibble {
@@ -19,18 +17,6 @@ constexpr NamePair names[] = {
     {"model.vision_projection.*", ""},
 };
 
-// Which layers rotate, which config.json says by a base of zero for the others.
-void rotation_fields(Fields& f, const Hyper& h) {
-    std::vector<float> bases;
-    f.numbers("", "layer_rope_theta", bases);
-    const auto agrees = [&](size_t i) { return (bases[i] > 0) == h.sliding[i]; };
-    bool fits = bases.empty() || bases.size() == h.sliding.size();
-    for (size_t i = 0; fits && i < bases.size(); ++i) fits = agrees(i);
-    if (!fits)
-        f.fail({ErrorCode::unsupported, "layer_rope_theta",
-                "asks for other than the sliding layers to rotate", ""});
-}
-
 void fields(Fields& f, Hyper& h) {
     standard_fields(f, h);
     stated_sliding_fields(f, h, 4);
@@ -40,6 +26,9 @@ void fields(Fields& f, Hyper& h) {
     if (f.from_hf()) h.query_factor = 3.87f;
     f.optional("", "qk_scale_factor", h.query_factor);
     rotation_fields(f, h);
+    if (h.rotated != h.sliding)
+        f.fail({ErrorCode::unsupported, "layer_rope_theta",
+                "asks for other than the sliding layers to rotate", ""});
     f.required("logit_scale", "output_multiplier", h.logit_scale);
     f.optional("final_logit_softcapping", "final_logit_softcapping", h.logit_softcap);
     f.expect("post_norm_eps", {"1e-08"});
