@@ -19,7 +19,7 @@ StepShape shape_of(const Batch& batch) {
 Predictor::Predictor(PredictorPrograms programs, std::vector<int32_t> groups, BlockGuessSpec block)
     : programs_(std::move(programs)), groups_(std::move(groups)), block_(std::move(block)) {
     std::ranges::sort(groups_);
-    groups_.erase(std::ranges::unique(groups_).begin(), groups_.end());
+    groups_.erase(std::unique(groups_.begin(), groups_.end()), groups_.end());
 }
 
 Result<void> Predictor::create(std::span<Backend* const> backends) {
