@@ -73,13 +73,11 @@ Result<std::span<float>> Predictor::read(const ModelSpec& spec, const Batch& bat
     return layer_->output(io::hidden);
 }
 
-void Predictor::add_block(Batch& batch, int32_t token, int32_t position, int32_t wanted) {
-    if (batch.tokens.empty()) query_positions_.clear();
+void Predictor::add_block(Batch& batch, int32_t token, int32_t position, int32_t wanted) const {
     for (int32_t i = 0; i < block_.size; ++i) {
         const auto row = static_cast<int32_t>(batch.tokens.size());
         batch.tokens.push_back(i == 0 ? token : block_.mask);
         batch.positions.push_back(position + block_.size - 1);
-        query_positions_.push_back(position + i);
         batch.sequences.push_back({row, 1});
         if (i > 0 && i <= wanted) batch.out_rows.push_back(row);
     }
@@ -87,7 +85,9 @@ void Predictor::add_block(Batch& batch, int32_t token, int32_t position, int32_t
 
 Result<void> Predictor::guess(const ModelSpec& spec, const Batch& batch) {
     fill_rows(*block_rows_, spec, batch);
-    std::ranges::copy(query_positions_, block_rows_->input(io::query_positions).begin());
+    const auto queries = block_rows_->input(io::query_positions);
+    for (size_t i = 0; i < batch.positions.size(); ++i)  // whole blocks, of positions that are their ends
+        queries[i] = batch.positions[i] - block_.size + 1 + static_cast<int32_t>(i) % block_.size;
     NIBBLE_TRY(block_rows_->run(shape_of(batch)));
     const auto states = NIBBLE_TRY(block_rows_->output(io::hidden));
     states_.assign(states.begin(), states.end());

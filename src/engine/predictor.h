@@ -36,7 +36,7 @@ class Predictor {
     Result<void> guess(const ModelSpec& spec, const Batch& batch);
     // Adds one behind a text's last token, which stands at `position`; `wanted` of its masks are output rows.
     // Slots and pages are the caller's to add: every row is a sequence by itself.
-    void add_block(Batch& batch, int32_t token, int32_t position, int32_t wanted);
+    void add_block(Batch& batch, int32_t token, int32_t position, int32_t wanted) const;
 
     // What logits() takes, of the last read or guess: a row per output.
     std::span<const float> states() const { return states_; }
@@ -50,7 +50,6 @@ class Predictor {
     std::vector<int32_t> groups_;
     BlockGuessSpec block_;
     std::unique_ptr<Runner> layer_, head_, short_head_, block_rows_;
-    std::vector<int32_t> query_positions_;  // of the blocks that were added
     std::vector<float> states_;
 };
 
