@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "ggml/file/quote.h"
+#include "src/eval/moments.h"
 #include "src/model/vocab_file.h"
 #include "src/quant/convert.h"
 #include "src/text/pattern.h"
@@ -22,10 +23,13 @@ namespace {
 struct QuantizeCommand {
     std::string source, destination, type, importance, output_type, embedding_type;
     std::vector<std::string> only, keep;
-    int32_t threads = 0;
+    WindowOptions text;  // that the weights are rounded for
+    int32_t ctx = 0, threads = 0;
     bool force = false, dry_run = false, json = false, no_fallback = false, no_search = false;
 
     Result<int> operator()() const;
+    Result<std::vector<TensorReport>> run(const OpenedModel& model, const ConvertPlan& plan,
+                                          ConvertOptions how) const;
     Result<PlanOptions> plan_options(bool tied) const;
     void print_plan(const ConvertPlan& plan) const;
     void print_report(const ConvertPlan& plan, const std::vector<TensorReport>& reports,
@@ -161,7 +165,8 @@ void QuantizeCommand::print_report(const ConvertPlan& plan, const std::vector<Te
                                     {"from", info(r.from).name},
                                     {"to", info(r.to).name},
                                     {"relative_error", r.relative_error},
-                                    {"importance", r.weighted}});
+                                    {"importance", r.weighted},
+                                    {"calibrated", r.with_feedback}});
         std::printf("%s\n", json_text(j, 1).c_str());
         return;
     }
@@ -202,6 +207,63 @@ class ProgressLine {
     double next_ = 0.1;
 };
 
+// The model that runs the text, and what it is asked about the inputs of its matrices.
+class Calibration {
+  public:
+    static Result<std::unique_ptr<Calibration>> start(const QuantizeCommand& command,
+                                                      const std::filesystem::path& model,
+                                                      const ConvertPlan& plan, ThreadPool& pool);
+    MomentMeter& meter() { return *meter_; }
+
+  private:
+    std::vector<std::unique_ptr<Backend>> backends_;
+    std::optional<Engine> engine_;
+    std::vector<Window> windows_;
+    std::optional<MomentMeter> meter_;
+};
+
+Result<std::unique_ptr<Calibration>> Calibration::start(const QuantizeCommand& command,
+                                                        const std::filesystem::path& model,
+                                                        const ConvertPlan& plan, ThreadPool& pool) {
+    auto c = std::make_unique<Calibration>();
+    RunOptions options;
+    options.ctx = command.ctx;
+    options.threads = command.threads;
+    c->backends_ = NIBBLE_TRY(options.backends());
+    EngineConfig config = NIBBLE_TRY(options.config());
+    command.text.set_sizes(config.runner);
+    c->engine_.emplace(NIBBLE_TRY(Engine::load(model, config, pointers(c->backends_))));
+    c->windows_ = NIBBLE_TRY(command.text.cut(*c->engine_));
+    MomentMeter::Config measured{matrices_with_search(plan)};
+    // Half of what is left: the conversion wants some too, and the file it reads is better in memory.
+    measured.memory = c->backends_[0]->device().free_bytes / 2;
+    if (::isatty(STDERR_FILENO))
+        measured.progress = [](size_t window, size_t windows) {
+            std::fprintf(stderr, "\r\033[Kreading the text: %zu/%zu windows", window, windows);
+        };
+    c->meter_.emplace(*c->engine_, c->windows_, pool, std::move(measured));
+    return c;
+}
+
+Result<std::vector<TensorReport>> QuantizeCommand::run(const OpenedModel& model, const ConvertPlan& plan,
+                                                       ConvertOptions how) const {
+    auto vocab = read_vocab(model.file);
+    // Who guesses in blocks has the tokens of another model.
+    if (!vocab && vocab.error().code == ErrorCode::not_found && model.spec.block_guess) vocab = Vocab();
+    if (!vocab) return vocab.error();
+    ThreadPool pool(threads);
+    std::unique_ptr<Calibration> calibration;
+    if (!text.file.empty()) {
+        calibration = NIBBLE_TRY(Calibration::start(*this, model.file.path(), plan, pool));
+        how.feedback = &calibration->meter();
+    }
+    auto reports = NIBBLE_TRY(convert(model, *vocab, plan, destination, pool, how));
+    if (calibration)
+        for (const std::string& name : calibration->meter().left_out())
+            print_note(cat(name, " is rounded without the text: the sums of its inputs exceed the memory"));
+    return reports;
+}
+
 Result<int> QuantizeCommand::operator()() const {
     if (!dry_run) NIBBLE_TRY(check_destination(destination, force));
     const auto model =
@@ -224,18 +286,13 @@ Result<int> QuantizeCommand::operator()() const {
         print_plan(plan);
         return exit_ok;
     }
-    auto vocab = read_vocab(model->file);
-    // Who guesses in blocks has the tokens of another model.
-    if (!vocab && vocab.error().code == ErrorCode::not_found && model->spec.block_guess) vocab = Vocab();
-    if (!vocab) return vocab.error();
-    ThreadPool pool(threads);
     ProgressLine progress;
     ConvertOptions how;
     how.search = !no_search;
     how.importance = importance.empty() ? nullptr : &weights;
     how.progress = [&](const ConvertProgress& p) { progress(p); };
     const auto start = std::chrono::steady_clock::now();
-    const auto reports = NIBBLE_TRY(convert(*model, *vocab, plan, destination, pool, how));
+    const auto reports = NIBBLE_TRY(run(*model, plan, how));
     print_report(plan, reports,
                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     return exit_ok;
@@ -243,6 +300,7 @@ Result<int> QuantizeCommand::operator()() const {
 
 std::function<Result<int>()> setup(Flags& flags) {
     auto c = std::make_shared<QuantizeCommand>();
+    c->text.most = 128;
     std::string known;
     for (const std::string_view name : recipe_names()) known += cat(known.empty() ? "" : "|", name);
     flags.value("source", c->source, "Hugging Face folder or GGUF file").required().type_name("MODEL");
@@ -253,6 +311,15 @@ std::function<Result<int>()> setup(Flags& flags) {
         .value("--importance", c->importance,
                "file of `nibble calibrate`: weighs errors by what the model sees")
         .type_name("FILE");
+    flags
+        .value("--calibrate", c->text.file,
+               "a text that the model reads: rounds for the least loss on it (GPTQ), slower")
+        .excludes("--importance")
+        .type_name("FILE");
+    flags.value("--windows", c->text.most, "at most this many windows of it [128]")
+        .range(1, 1 << 30)
+        .needs("--calibrate");
+    flags.value("-c,--ctx", c->ctx, WindowOptions::ctx_help).range(2, 1 << 30).needs("--calibrate");
     flags.value("--output-type", c->output_type, "type of the output matrix (a tied embedding is one)")
         .type_name("TYPE");
     flags.value("--embedding-type", c->embedding_type, "type of the token embedding").type_name("TYPE");
@@ -262,7 +329,9 @@ std::function<Result<int>()> setup(Flags& flags) {
     list("--keep", c->keep, "REGEX[=TYPE]: tensors of this name get the type, or stay as they are");
     list("--only", c->only, "REGEX[=TYPE]: convert these tensors only; the others stay as they are");
     flags.on("--no-fallback", c->no_fallback, "fail instead of substituting a type that does not fit a row");
-    flags.on("--no-search", c->no_search, "plain rounding: faster, more error").excludes("--importance");
+    flags.on("--no-search", c->no_search, "plain rounding: faster, more error")
+        .excludes("--importance")
+        .excludes("--calibrate");
     flags.on("--dry-run", c->dry_run, "print what would be written, exactly, and write nothing");
     flags.on("--json", c->json, "the result as JSON");
     flags.on("--force", c->force, "overwrite the destination");

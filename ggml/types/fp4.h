@@ -16,6 +16,9 @@ inline constexpr std::array<int8_t, 16> e2m1_doubled = {0, 1,  2,  3,  4,  6,  8
 inline constexpr std::array<float, 15> e2m1_ascending = {-12, -8, -6, -4, -3, -2, -1, 0,
                                                          1,   2,  3,  4,  6,  8,  12};
 
+// Code of a place in e2m1_ascending.
+inline uint8_t e2m1_code(int place) { return static_cast<uint8_t>(place < 7 ? 15 - place : place - 7); }
+
 // Code of the nearest value of v; halfway cases go to the smaller magnitude, negative zero is not produced.
 template <int n>
 void e2m1_codes(const float* x, float inverse, uint8_t* q) {

@@ -12,19 +12,31 @@ namespace search_baseline {
 constexpr int vector_floats = 4;  // what every machine has
 
 void encode_with_search(Type type, const float* x, const float* importance, std::byte* dst, size_t n);
+void round_span(Type type, float* lost, float* x, const float* w, const float* carry, std::byte* dst,
+                size_t n);
 
 // The order matters: the lanes, the searches written in them, the rows.
 // clang-format off
 #include "ggml/types/search_lanes.inl"
 #include "ggml/types/search_shapes.inl"
 #include "ggml/types/search_rows.inl"
+#include "ggml/types/search_feedback.inl"
 // clang-format on
 }  // namespace search_baseline
 
 #if defined(__x86_64__)
 namespace search_avx2 {
 void encode_with_search(Type type, const float* x, const float* importance, std::byte* dst, size_t n);
+void round_span(Type type, float* lost, float* x, const float* w, const float* carry, std::byte* dst,
+                size_t n);
+}  // namespace search_avx2
+
+namespace {
+bool has_avx2() {
+    static const bool found = __builtin_cpu_supports("avx2");
+    return found;
 }
+}  // namespace
 #endif
 
 bool has_search(Type type) {
@@ -35,10 +47,17 @@ bool has_search(Type type) {
 
 void encode_weighted(Type type, const float* x, const float* importance, std::byte* dst, size_t n) {
 #if defined(__x86_64__)
-    static const bool avx2 = __builtin_cpu_supports("avx2");
-    if (avx2) return search_avx2::encode_with_search(type, x, importance, dst, n);
+    if (has_avx2()) return search_avx2::encode_with_search(type, x, importance, dst, n);
 #endif
     search_baseline::encode_with_search(type, x, importance, dst, n);
+}
+
+void encode_with_carry(Type type, float* lost, float* x, const float* importance, const float* carry,
+                       std::byte* dst, size_t n) {
+#if defined(__x86_64__)
+    if (has_avx2()) return search_avx2::round_span(type, lost, x, importance, carry, dst, n);
+#endif
+    search_baseline::round_span(type, lost, x, importance, carry, dst, n);
 }
 
 void default_importance(const float* x, float* importance, size_t n) {

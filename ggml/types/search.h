@@ -26,6 +26,14 @@ bool has_search(Type type);
 // x must be finite. A type without a search is encoded plainly. Precondition: the type has an encoder.
 void encode_weighted(Type type, const float* x, const float* importance, std::byte* dst, size_t n);
 
+// Rounds a span of one row, n whole blocks, column after column, so that each makes up for what those before
+// it have lost; src/quant/feedback.h says how the numbers come about. Precondition: has_search(type). lost:
+// the weights; becomes what each has lost, weight - rounded. x: the weights with what makes up for the losses
+// of columns before the span; destroyed. carry: [n x n], row i column j: what a loss of 1 in column i adds to
+// x[j]; zero for j <= i.
+void encode_with_carry(Type type, float* lost, float* x, const float* importance, const float* carry,
+                       std::byte* dst, size_t n);
+
 // The weights that a null importance stands for.
 void default_importance(const float* x, float* importance, size_t n);
 

@@ -19,11 +19,14 @@ namespace nibble::search_avx2 {
 constexpr int vector_floats = 8;
 
 void encode_with_search(Type type, const float* x, const float* importance, std::byte* dst, size_t n);
+void round_span(Type type, float* lost, float* x, const float* w, const float* carry, std::byte* dst,
+                size_t n);
 
 // clang-format off
 #include "ggml/types/search_lanes.inl"
 #include "ggml/types/search_shapes.inl"
 #include "ggml/types/search_rows.inl"
+#include "ggml/types/search_feedback.inl"
 // clang-format on
 
 }  // namespace nibble::search_avx2

@@ -67,7 +67,21 @@ void encode_scale(const float* x, const float* w, typename F::Block& b) {
     F::pack(q, &scale, b);
 }
 
-// MXFP4, NVFP4: a scale out of a short list per group.
+// The scale of least error for one group among eight of a short list.
+template <class F>
+int listed_scale(const float* x, const float* w) {
+    const int first = F::scale_code(max_abs<F::group>(x) / 12) - 3;
+    Lanes<8> scale, error;
+    int codes[8];
+    for (int c = 0; c < 8; ++c) {
+        codes[c] = first + c < F::min_code ? F::min_code : first + c > F::max_code ? F::max_code : first + c;
+        scale.at(c) = F::scale_of(codes[c]);
+    }
+    level_errors<F, F::group, 8>(x, w, scale, error);
+    return codes[argmin(error)];
+}
+
+// MXFP4, NVFP4.
 template <class F>
 void encode_listed_scale(const float* x, const float* w, typename F::Block& b) {
     constexpr int groups = F::block_len / F::group;
@@ -75,40 +89,27 @@ void encode_listed_scale(const float* x, const float* w, typename F::Block& b) {
     uint8_t q[F::block_len];
     for (int g = 0; g < groups; ++g) {
         const float* xg = x + g * F::group;
-        const int first = F::scale_code(max_abs<F::group>(xg) / 12) - 3;
-        Lanes<8> scale, error;
-        int codes[8];
-        for (int c = 0; c < 8; ++c) {
-            codes[c] = first + c < F::min_code   ? F::min_code
-                       : first + c > F::max_code ? F::max_code
-                                                 : first + c;
-            scale.at(c) = F::scale_of(codes[c]);
-        }
-        level_errors<F, F::group, 8>(xg, w + g * F::group, scale, error);
-        code[g] = codes[argmin(error)];
+        code[g] = listed_scale<F>(xg, w + g * F::group);
         e2m1_codes<F::group>(xg, inverse_or_zero(F::scale_of(code[g])), q + g * F::group);
     }
     F::pack(q, code, b);
 }
 
-// ---- a superblock factor times an integer per group
-// ---------------------------------------------------------
+// ---- a superblock factor times an integer per group -----------------------------------------------------
 
-// Per group the integer factor of least error among eight around the ideal one.
+// The integer factor of least error for one group among eight around the ideal one.
 template <class F>
-void choose_factors(const float* x, const float* w, const float* ideal, float d, int* s) {
-    for (int g = 0; g < static_cast<int>(F::block_len / F::group); ++g) {
-        const int first = F::nearest_factor(ideal[g] * inverse_or_zero(d)) - 3;
-        Lanes<8> scale, error;
-        int factors[8];
-        for (int c = 0; c < 8; ++c) {
-            const int f = first + c;
-            factors[c] = f < F::min_factor ? F::min_factor : f > F::max_factor ? F::max_factor : f;
-            scale.at(c) = d * F::factor(factors[c]);
-        }
-        level_errors<F, F::group, 8>(x + g * F::group, w + g * F::group, scale, error);
-        s[g] = factors[argmin(error)];
+int choose_factor(const float* x, const float* w, float ideal, float d) {
+    const int first = F::nearest_factor(ideal * inverse_or_zero(d)) - 3;
+    Lanes<8> scale, error;
+    int factors[8];
+    for (int c = 0; c < 8; ++c) {
+        const int f = first + c;
+        factors[c] = f < F::min_factor ? F::min_factor : f > F::max_factor ? F::max_factor : f;
+        scale.at(c) = d * F::factor(factors[c]);
     }
+    level_errors<F, F::group, 8>(x, w, scale, error);
+    return factors[argmin(error)];
 }
 
 // Least-squares d for codes q with factors s.
@@ -132,22 +133,29 @@ void factor_codes(const float* x, float d, const int* s, uint8_t* q) {
         level_indices<F>(x + g * F::group, inverse_or_zero(d * F::factor(s[g])), q + g * F::group);
 }
 
-// Q3_K, Q6_K, IQ4_XS, NF4_DQ.
+// The factor of a superblock, as decoded from f16, and those of its groups.
 template <class F>
-void encode_factors(const float* x, const float* w, typename F::Block& b) {
+float fit_factors(const float* x, const float* w, int* s) {
     constexpr int groups = F::block_len / F::group;
     float ideal[groups], largest = 0;
     for (int g = 0; g < groups; ++g) {
         ideal[g] = group_scale<F, false>(x + g * F::group, w + g * F::group);
         largest = std::fabs(ideal[g]) > std::fabs(largest) ? ideal[g] : largest;
     }
-    int s[groups];
     // The largest scale takes the factor of largest magnitude, which is the negative end.
-    float d = f16_to_f32(f16_scale(largest / F::factor(F::min_factor)));
+    const float d = f16_to_f32(f16_scale(largest / F::factor(F::min_factor)));
+    for (int g = 0; g < groups; ++g) s[g] = choose_factor<F>(x + g * F::group, w + g * F::group, ideal[g], d);
     uint8_t q[F::block_len];
-    choose_factors<F>(x, w, ideal, d, s);
     factor_codes<F>(x, d, s, q);
-    d = f16_to_f32(f16_scale(refit_factor<F>(x, w, q, d, s)));
+    return f16_to_f32(f16_scale(refit_factor<F>(x, w, q, d, s)));
+}
+
+// Q3_K, Q6_K, IQ4_XS, NF4_DQ.
+template <class F>
+void encode_factors(const float* x, const float* w, typename F::Block& b) {
+    int s[F::block_len / F::group];
+    const float d = fit_factors<F>(x, w, s);
+    uint8_t q[F::block_len];
     factor_codes<F>(x, d, s, q);
     F::pack(q, s, f16_scale(d), b);
 }
@@ -240,30 +248,27 @@ inline Vec within(Vec v, float top) {
     return v < limit ? v : limit;
 }
 
-// Per group the pair of integer factors of least error among the eight nearest to the ideal line.
+// The pair of integer factors of least error for one group among the eight nearest to the ideal line.
 template <class F>
-void choose_pairs(const float* x, const float* w, const Line* ideal, const Factors& f, uint8_t* sc,
-                  uint8_t* mn) {
-    const float by_d = inverse_or_zero(f.d), by_dmin = inverse_or_zero(f.dmin);
+void choose_pair(const float* x, const float* w, const Line& ideal, const Factors& f, uint8_t& sc,
+                 uint8_t& mn) {
     constexpr float most = F::max_factor;
     static const Lanes<8> s_step = Lanes<8>::ramp(0, 1, 4), m_step = Lanes<8>::ramp(-1, 1, 1, 4);
-    for (int g = 0; g < static_cast<int>(F::block_len / F::group); ++g) {
-        const int s = static_cast<int>(clamped(ideal[g].scale * by_d, 0, most));
-        const int m = static_cast<int>(clamped(-ideal[g].min * by_dmin, 0, most));
-        Lanes<8> ds, dm, scale, min, error;
-        for (int k = 0; k < ds.vectors; ++k) {
-            const Vec sk = within(static_cast<float>(s) + s_step.v[k], most);
-            const Vec mk = within(static_cast<float>(m) + m_step.v[k], most);
-            ds.v[k] = sk;
-            dm.v[k] = mk;
-            scale.v[k] = f.d * sk;
-            min.v[k] = -(f.dmin * mk);
-        }
-        code_errors<F::group, 8>(x + g * F::group, w + g * F::group, F::top, scale, min, error);
-        const int best = argmin(error);
-        sc[g] = static_cast<uint8_t>(ds.at(best));
-        mn[g] = static_cast<uint8_t>(dm.at(best));
+    const int s = static_cast<int>(clamped(ideal.scale * inverse_or_zero(f.d), 0, most));
+    const int m = static_cast<int>(clamped(-ideal.min * inverse_or_zero(f.dmin), 0, most));
+    Lanes<8> ds, dm, scale, min, error;
+    for (int k = 0; k < ds.vectors; ++k) {
+        const Vec sk = within(static_cast<float>(s) + s_step.v[k], most);
+        const Vec mk = within(static_cast<float>(m) + m_step.v[k], most);
+        ds.v[k] = sk;
+        dm.v[k] = mk;
+        scale.v[k] = f.d * sk;
+        min.v[k] = -(f.dmin * mk);
     }
+    code_errors<F::group, 8>(x, w, F::top, scale, min, error);
+    const int best = argmin(error);
+    sc = static_cast<uint8_t>(ds.at(best));
+    mn = static_cast<uint8_t>(dm.at(best));
 }
 
 // Least-squares d and dmin for codes q with factors sc and mn; f where that leads nowhere.
@@ -301,9 +306,9 @@ inline Factors as_decoded(const Factors& f) {
     return {f16_to_f32(f16_scale(f.d)), f16_to_f32(f16_scale(f.dmin))};
 }
 
-// Q2_K, Q4_K, Q5_K.
+// The factors of a superblock and those of its groups.
 template <class F>
-void encode_pairs(const float* x, const float* w, typename F::Block& b) {
+Factors fit_pairs(const float* x, const float* w, uint8_t* sc, uint8_t* mn) {
     constexpr int groups = F::block_len / F::group;
     Line ideal[groups];
     float max_scale = 0, max_min = 0;
@@ -312,11 +317,19 @@ void encode_pairs(const float* x, const float* w, typename F::Block& b) {
         max_scale = ideal[g].scale > max_scale ? ideal[g].scale : max_scale;
         max_min = -ideal[g].min > max_min ? -ideal[g].min : max_min;
     }
-    uint8_t sc[groups], mn[groups], q[F::block_len];
-    Factors f = as_decoded({max_scale / F::max_factor, max_min / F::max_factor});
-    choose_pairs<F>(x, w, ideal, f, sc, mn);
+    const Factors f = as_decoded({max_scale / F::max_factor, max_min / F::max_factor});
+    for (int g = 0; g < groups; ++g)
+        choose_pair<F>(x + g * F::group, w + g * F::group, ideal[g], f, sc[g], mn[g]);
+    uint8_t q[F::block_len];
     pair_codes<F>(x, f, sc, mn, q);
-    f = as_decoded(refit_pair<F>(x, w, q, f, sc, mn));
+    return as_decoded(refit_pair<F>(x, w, q, f, sc, mn));
+}
+
+// Q2_K, Q4_K, Q5_K.
+template <class F>
+void encode_pairs(const float* x, const float* w, typename F::Block& b) {
+    uint8_t sc[F::block_len / F::group], mn[F::block_len / F::group], q[F::block_len];
+    const Factors f = fit_pairs<F>(x, w, sc, mn);
     pair_codes<F>(x, f, sc, mn, q);
     F::pack(q, sc, mn, f16_scale(f.d), f16_scale(f.dmin), b);
 }

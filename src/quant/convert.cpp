@@ -15,8 +15,9 @@
 namespace nibble {
 namespace {
 
-constexpr int64_t chunk_bytes = 32 << 20;  // f32 bytes of a chunk
-constexpr int64_t task_bytes = 256 << 10;  // and of one task of the pool
+constexpr int64_t chunk_bytes = 32 << 20;        // f32 bytes of a chunk
+constexpr int64_t task_bytes = 256 << 10;        // and of one task of the pool
+constexpr int64_t task_rows_with_feedback = 64;  // which share one pass over the coefficients
 
 // Where row `r` of the GGUF order stands in the source: halves of a head interleave into adjacent pairs.
 int64_t source_row(int64_t r, int64_t rows, int32_t heads) {
@@ -24,6 +25,8 @@ int64_t source_row(int64_t r, int64_t rows, int32_t heads) {
     const int64_t dim = rows / heads, in_head = r % dim;
     return r - in_head + (in_head % 2) * (dim / 2) + in_head / 2;
 }
+
+bool is_matrix(const TensorPlan& p) { return p.source->n_dims > 1; }
 
 // Encodes one tensor, chunk after chunk of rows.
 class TensorConverter {
@@ -39,10 +42,14 @@ class TensorConverter {
             NIBBLE_TRY(write_permuted_vector());
             return report;
         }
-        if (options_.importance && t_->n_dims > 1)
+        if (options_.importance && is_matrix(plan_))
             importance_ = NIBBLE_TRY(options_.importance->weights(plan_.name, t_.cols()));
         report.weighted = !importance_.empty() && searches();
-        const int64_t cols = t_.cols(), per_chunk = std::max<int64_t>(1, chunk_bytes / (cols * 4));
+        if (options_.feedback && is_matrix(plan_) && searches()) NIBBLE_TRY(find_feedback());
+        report.with_feedback = !feedback_.empty();
+        const int64_t cols = t_.cols(),
+                      least = feedback_.empty() ? 1 : task_rows_with_feedback * pool_.size(),
+                      per_chunk = std::max(least, chunk_bytes / (cols * 4));
         const auto out_row = static_cast<int64_t>(*row_bytes(plan_.type, cols));
         // One chunk is written while the next is encoded. The future waits in its destructor, so that an
         // early return leaves no writer behind.
@@ -51,7 +58,10 @@ class TensorConverter {
         for (int64_t first = 0; first < t_.rows(); first += per_chunk) {
             const int64_t rows = std::min(per_chunk, t_.rows() - first);
             out.resize(static_cast<size_t>(rows * out_row));
-            encode_rows(first, rows, out);
+            if (feedback_.empty())
+                encode_rows(first, rows, out);
+            else
+                encode_rows_with_feedback(first, rows, out);
             if (written.valid()) NIBBLE_TRY(written.get());
             if (bad_) return not_finite();
             std::swap(out, writing);
@@ -81,15 +91,53 @@ class TensorConverter {
         pool_.run(static_cast<int64_t>(sums.size()), [&](int64_t task, int) {
             std::vector<float> f(static_cast<size_t>(cols));
             for (int64_t r = task * per_task; r < std::min(rows, (task + 1) * per_task); ++r) {
-                const int64_t from = source_row(first + r, t_.rows(), plan_.permuted_heads);
-                decode_row(t_, from, f.data());
-                bool finite = true;
-                for (const float x : f) finite &= std::fabs(x) <= std::numeric_limits<float>::max();
-                if (!finite) bad_ = true;
+                read_row(first + r, f);
                 std::byte* to = out.data() + static_cast<size_t>(r) * out_row;
                 encode(f, to, first + r);
                 if ((first + r) % 8 == 0) measure(f, to, sums[static_cast<size_t>(task)]);
             }
+        });
+        for (const Sums& s : sums) error_ += s.error, norm_ += s.norm;
+    }
+
+    void read_row(int64_t row, std::span<float> f) {
+        decode_row(t_, source_row(row, t_.rows(), plan_.permuted_heads), f.data());
+        bool finite = true;
+        for (const float x : f) finite &= std::fabs(x) <= std::numeric_limits<float>::max();
+        if (!finite) bad_ = true;
+    }
+
+    Result<void> find_feedback() {
+        feedback_ = NIBBLE_TRY(options_.feedback->of(plan_.name));
+        for (const Feedback& f : feedback_)
+            if (f.cols != t_.cols() || t_.rows() % static_cast<int64_t>(feedback_.size()))
+                return Error{ErrorCode::internal, plan_.name,
+                             cat("has ", t_.rows(), " rows of ", t_.cols(), ", and feedback of ", f.cols,
+                                 " columns for ", feedback_.size(), " parts"),
+                             ""};
+        return {};
+    }
+
+    // A task's rows belong to one expert, and its columns' losses are theirs alone.
+    void encode_rows_with_feedback(int64_t first, int64_t rows, std::span<std::byte> out) {
+        const auto cols = static_cast<size_t>(t_.cols()), out_row = *row_bytes(plan_.type, t_.cols());
+        const int64_t part = t_.rows() / static_cast<int64_t>(feedback_.size());
+        std::vector<std::pair<int64_t, int64_t>> tasks;
+        for (int64_t r = first, end = 0; r < first + rows; r = end) {
+            end = std::min({first + rows, r + task_rows_with_feedback, (r / part + 1) * part});
+            tasks.emplace_back(r, end);
+        }
+        std::vector<Sums> sums(tasks.size());
+        pool_.run(static_cast<int64_t>(tasks.size()), [&](int64_t task, int) {
+            const auto [begin, end] = tasks[static_cast<size_t>(task)];
+            Sums& s = sums[static_cast<size_t>(task)];
+            std::vector<float> f(static_cast<size_t>(end - begin) * cols);
+            for (int64_t r = begin; r < end; ++r)
+                read_row(r, std::span(f).subspan(static_cast<size_t>(r - begin) * cols, cols));
+            for (const float x : f) s.norm += static_cast<double>(x) * static_cast<double>(x);
+            encode_with_feedback(plan_.type, feedback_[static_cast<size_t>(begin / part)], f.data(),
+                                 end - begin, out.data() + static_cast<size_t>(begin - first) * out_row);
+            for (const float x : f) s.error += static_cast<double>(x) * static_cast<double>(x);
         });
         for (const Sums& s : sums) error_ += s.error, norm_ += s.norm;
     }
@@ -130,6 +178,7 @@ class TensorConverter {
     ThreadPool& pool_;
     const ConvertOptions& options_;
     std::vector<float> importance_;
+    std::span<const Feedback> feedback_;  // of all rows, or of each expert's
     std::atomic<bool> bad_ = false;
     double error_ = 0, norm_ = 0;
 };
@@ -182,6 +231,13 @@ void describe_private_types(const ConvertPlan& plan, Metadata& out) {
                 std::string("1004: f16 absmax, 32 bytes of codes; 1005: f16 d, 4 signed bytes, 128 bytes"));
             return;
         }
+}
+
+std::vector<std::string> matrices_with_search(const ConvertPlan& plan) {
+    std::vector<std::string> names;
+    for (const TensorPlan& p : plan.tensors)
+        if (is_matrix(p) && has_search(p.type)) names.push_back(p.name);
+    return names;
 }
 
 Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab& vocab,

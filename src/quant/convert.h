@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "ggml/base/thread_pool.h"
+#include "src/quant/feedback.h"
 #include "src/quant/importance.h"
 #include "src/quant/plan.h"
 #include "src/text/vocab.h"
@@ -20,16 +21,24 @@ struct ConvertProgress {
 struct TensorReport {
     std::string name;
     Type from = Type::f32, to = Type::f32;
-    double relative_error = 0;  // root of sum (x - x')^2 / sum x^2, over every eighth row
-    bool weighted = false;      // an importance was used
+    // Root of sum (x - x')^2 / sum x^2 of the weights, over every eighth row; with feedback over all, and
+    // larger than without, as columns make up for what others lost.
+    double relative_error = 0;
+    bool weighted = false;  // an importance was used
+    bool with_feedback = false;
 };
 
 struct ConvertOptions {
     // Block scales by search (ggml/types/search.h) instead of plain rounding, for types that have one.
     bool search = true;
     const Importance* importance = nullptr;  // weighs the search; may be null
-    std::function<void(const ConvertProgress&)> progress;
+    FeedbackSource* feedback = nullptr;  // rounds by it where it has any and the type a search; may be null
+    std::function<void(const ConvertProgress&)> progress = {};
 };
+
+// The names of the matrices whose types have a search, in the order in which convert() asks for their
+// feedback.
+std::vector<std::string> matrices_with_search(const ConvertPlan& plan);
 
 // Writes the plan; no tokenizer, where `vocab` has no tokens. Memory beside the mapped source: two encoded
 // chunks of about 32 MiB as f32, whatever the model's size. A NaN or infinity in the source is an Error with

@@ -1,0 +1,73 @@
+// add_product: both factors are packed into panels, of which the registers hold a tile of sums.
+// Included into a namespace with Vec, vector_floats, tile_rows and multiply_add(), once per ISA.
+
+constexpr int64_t tile_cols = 2 * vector_floats, depth_block = 256;
+
+// panel[k][i] = factor * m(i, k) for i < count, zero up to width.
+inline void pack_panel(const Strided& m, int64_t first, int64_t count, int64_t width, int64_t k0,
+                       int64_t depth, float factor, float* panel) {
+    const float* from = m.data + first * m.row_step + k0 * m.col_step;
+    for (int64_t k = 0; k < depth; ++k, panel += width) {
+        const float* at = from + k * m.col_step;
+        if (m.row_step == 1)
+            for (int64_t i = 0; i < count; ++i) panel[i] = factor * at[i];
+        else
+            for (int64_t i = 0; i < count; ++i) panel[i] = factor * at[i * m.row_step];
+        for (int64_t i = count; i < width; ++i) panel[i] = 0;
+    }
+}
+
+inline Vec load(const float* p) {
+    Vec v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+inline void store(float* p, const Vec& v) { __builtin_memcpy(p, &v, sizeof v); }
+
+// c[i][j] += sum over k of a[k][i] * b[k][j] for the first `rows` x `cols` of a tile.
+inline void add_tile(const float* a, const float* b, int64_t depth, int64_t rows, int64_t cols, float* c,
+                     int64_t stride) {
+    Vec sum[tile_rows][2] = {};
+    for (int64_t k = 0; k < depth; ++k, a += tile_rows, b += tile_cols) {
+        const Vec b0 = load(b), b1 = load(b + vector_floats);
+#pragma GCC unroll 16
+        for (int i = 0; i < tile_rows; ++i) {
+            const Vec x = Vec{} + a[i];
+            sum[i][0] = multiply_add(x, b0, sum[i][0]);
+            sum[i][1] = multiply_add(x, b1, sum[i][1]);
+        }
+    }
+    if (rows == tile_rows && cols == tile_cols) {
+#pragma GCC unroll 16
+        for (int i = 0; i < tile_rows; ++i, c += stride) {
+            store(c, load(c) + sum[i][0]);
+            store(c + vector_floats, load(c + vector_floats) + sum[i][1]);
+        }
+        return;
+    }
+    for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < cols; ++j) c[i * stride + j] += sum[i][j / vector_floats][j % vector_floats];
+}
+
+inline int64_t scratch_floats(int64_t m) {
+    return (m + tile_rows - 1) / tile_rows * tile_rows * depth_block + tile_cols * depth_block;
+}
+
+inline void add_packed_product(const Strided& a, const Strided& b, int64_t m, int64_t n, int64_t depth,
+                               float factor, float* c, int64_t stride, float* scratch) {
+    const Strided b_by_column{b.data, b.col_step, b.row_step};
+    float *const b_panel = scratch, *const a_panels = scratch + tile_cols * depth_block;
+    for (int64_t k0 = 0; k0 < depth; k0 += depth_block) {
+        const int64_t k = depth - k0 < depth_block ? depth - k0 : depth_block;
+        for (int64_t i = 0; i < m; i += tile_rows)
+            pack_panel(a, i, m - i < tile_rows ? m - i : tile_rows, tile_rows, k0, k, factor,
+                       a_panels + i * k);
+        for (int64_t j = 0; j < n; j += tile_cols) {
+            const int64_t cols = n - j < tile_cols ? n - j : tile_cols;
+            pack_panel(b_by_column, j, cols, tile_cols, k0, k, 1, b_panel);
+            for (int64_t i = 0; i < m; i += tile_rows)
+                add_tile(a_panels + i * k, b_panel, k, m - i < tile_rows ? m - i : tile_rows, cols,
+                         c + i * stride + j, stride);
+        }
+    }
+}
