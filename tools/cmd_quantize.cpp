@@ -237,10 +237,14 @@ Result<std::unique_ptr<Calibration>> Calibration::start(const QuantizeCommand& c
     MomentMeter::Config measured{matrices_with_search(plan)};
     // Half of what is left: the conversion wants some too, and the file it reads is better in memory.
     measured.memory = c->backends_[0]->device().free_bytes / 2;
-    if (::isatty(STDERR_FILENO))
-        measured.progress = [](size_t window, size_t windows) {
-            std::fprintf(stderr, "\r\033[Kreading the text: %zu/%zu windows", window, windows);
-        };
+    measured.progress = [terminal = ::isatty(STDERR_FILENO)](size_t window, size_t windows) {
+        if (terminal && window == windows)
+            std::fprintf(stderr, "\r\033[K");
+        else if (terminal)
+            std::fprintf(stderr, "\r\033[Kreading the text, window %zu of %zu", window + 1, windows);
+        else if (window == 0)
+            std::fprintf(stderr, "reading the text, %zu windows\n", windows);
+    };
     c->meter_.emplace(*c->engine_, c->windows_, pool, std::move(measured));
     return c;
 }
@@ -311,15 +315,14 @@ std::function<Result<int>()> setup(Flags& flags) {
         .value("--importance", c->importance,
                "file of `nibble calibrate`: weighs errors by what the model sees")
         .type_name("FILE");
-    flags
-        .value("--calibrate", c->text.file,
-               "a text that the model reads: rounds for the least loss on it (GPTQ), slower")
+    flags.value("--calibrate", c->text.file, "a text: rounds for the least loss on it (GPTQ), slowly")
         .excludes("--importance")
         .type_name("FILE");
-    flags.value("--windows", c->text.most, "at most this many windows of it [128]")
-        .range(1, 1 << 30)
-        .needs("--calibrate");
-    flags.value("-c,--ctx", c->ctx, WindowOptions::ctx_help).range(2, 1 << 30).needs("--calibrate");
+    const auto of_text = [&](const std::string& flag, int32_t& to, const std::string& help) {
+        flags.value(flag, to, help).range(1, 1 << 30).needs("--calibrate").group("More about the text");
+    };
+    of_text("--windows", c->text.most, "at most this many windows of it [128]");
+    of_text("-c,--ctx", c->ctx, WindowOptions::ctx_help);
     flags.value("--output-type", c->output_type, "type of the output matrix (a tied embedding is one)")
         .type_name("TYPE");
     flags.value("--embedding-type", c->embedding_type, "type of the token embedding").type_name("TYPE");

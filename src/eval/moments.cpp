@@ -9,9 +9,11 @@
 namespace nibble {
 namespace {
 
-// Experts that get the same rows need no sums of their own (a column's width tells).
+// Experts that choose among the same rows need no sums of their own. Of one expert per row the widths do not
+// tell whose the rows are.
 bool has_sums_of_experts(const Program& program, const Instr& i) {
-    return of_experts(i) &&
+    if (!of_experts(i)) return false;
+    return i.params.as<MoeMatmulParams>().n_used == 1 ||
            program.values[static_cast<size_t>(i.in[0].id)].cols != weight_of(program, i, 0).cols;
 }
 
@@ -83,7 +85,7 @@ Result<void> MomentMeter::measure(size_t first) {
     Watcher watcher(inputs_, *pool_);
     for (size_t w = 0; w < windows_.size(); ++w) {
         if (config_.progress) config_.progress(w, windows_.size());
-        NIBBLE_TRY(scorer_.logits(windows_[w], &watcher));
+        NIBBLE_TRY(scorer_.read(windows_[w], watcher));
     }
     if (config_.progress) config_.progress(windows_.size(), windows_.size());
     return {};

@@ -25,7 +25,7 @@ Scorer::Scorer(Engine& engine) : engine_(&engine), pages_(static_cast<size_t>(en
     std::iota(pages_.begin(), pages_.end(), 0);
 }
 
-Result<std::span<float>> Scorer::logits(const Window& window, Observer* observer) {
+Batch Scorer::batch(const Window& window) const {
     Batch b;
     b.tokens = window.tokens;
     b.positions.resize(window.tokens.size());
@@ -35,7 +35,18 @@ Result<std::span<float>> Scorer::logits(const Window& window, Observer* observer
     const size_t groups = engine_->spec().kv_groups.size();
     b.slots.assign(groups, b.positions);
     b.pages.assign(groups, {pages_});
-    return engine_->runner().run(b, observer);
+    return b;
+}
+
+Result<std::span<float>> Scorer::logits(const Window& window, Observer* observer) {
+    return engine_->runner().run(batch(window), observer);
+}
+
+Result<void> Scorer::read(const Window& window, Observer& observer) {
+    Batch b = batch(window);
+    b.out_rows.erase(b.out_rows.begin(),
+                     b.out_rows.begin() + static_cast<int64_t>(b.out_rows.size() * 3 / 4));
+    return engine_->runner().step(b, &observer);
 }
 
 }  // namespace nibble

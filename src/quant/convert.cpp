@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t chunk_bytes = 32 << 20;        // f32 bytes of a chunk
 constexpr int64_t task_bytes = 256 << 10;        // and of one task of the pool
-constexpr int64_t task_rows_with_feedback = 64;  // which share one pass over the coefficients
+constexpr int64_t task_rows_with_feedback = 128;  // which share one pass over the coefficients
 
 // Where row `r` of the GGUF order stands in the source: halves of a head interleave into adjacent pairs.
 int64_t source_row(int64_t r, int64_t rows, int32_t heads) {

@@ -2,8 +2,6 @@
 // Every other build is a file dense_<isa>.cpp.
 #include "src/quant/dense.h"
 
-#include <vector>
-
 namespace nibble {
 namespace {
 
@@ -13,7 +11,7 @@ inline Vec multiply_add(const Vec& a, const Vec& b, const Vec& c) { return a * b
 
 #include "src/quant/dense.inl"
 
-constexpr DenseKernels baseline{scratch_floats, add_packed_product};
+constexpr DenseKernels baseline{"baseline", scratch_floats, add_packed_product};
 
 }  // namespace
 
@@ -21,21 +19,19 @@ constexpr DenseKernels baseline{scratch_floats, add_packed_product};
 extern const DenseKernels dense_kernels_avx2, dense_kernels_avx512;
 #endif
 
-namespace {
-
-const DenseKernels& chosen() {
+std::vector<const DenseKernels*> usable_dense_kernels() {
+    std::vector<const DenseKernels*> usable = {&baseline};
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f")) return dense_kernels_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return dense_kernels_avx2;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        usable.push_back(&dense_kernels_avx2);
+    if (__builtin_cpu_supports("avx512f")) usable.push_back(&dense_kernels_avx512);
 #endif
-    return baseline;
+    return usable;
 }
-
-}  // namespace
 
 void add_product(const Strided& a, const Strided& b, int64_t m, int64_t n, int64_t depth, float factor,
                  float* c, int64_t stride) {
-    static const DenseKernels& kernels = chosen();
+    static const DenseKernels& kernels = *usable_dense_kernels().back();
     std::vector<float> scratch(static_cast<size_t>(kernels.scratch(m)));
     kernels.add_product(a, b, m, n, depth, factor, c, stride, scratch.data());
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace nibble {
 
@@ -20,9 +21,13 @@ void add_product(const Strided& a, const Strided& b, int64_t m, int64_t n, int64
 
 // What an instruction set provides: add_product with its scratch, which is `scratch(m)` floats.
 struct DenseKernels {
+    const char* name;
     int64_t (*scratch)(int64_t m);
     void (*add_product)(const Strided& a, const Strided& b, int64_t m, int64_t n, int64_t depth, float factor,
                         float* c, int64_t stride, float* scratch);
 };
+
+// Those that this machine runs, the widest last, which is the one that add_product() is.
+std::vector<const DenseKernels*> usable_dense_kernels();
 
 }  // namespace nibble

@@ -3,17 +3,20 @@
 
 constexpr int64_t tile_cols = 2 * vector_floats, depth_block = 256;
 
-// panel[k][i] = factor * m(i, k) for i < count, zero up to width.
-inline void pack_panel(const Strided& m, int64_t first, int64_t count, int64_t width, int64_t k0,
-                       int64_t depth, float factor, float* panel) {
+// panel[k][i] = factor * m(first + i, k0 + k) for i < count, zero up to width; whatever lies side by side in
+// memory is read in that order.
+template <int64_t width>
+inline void pack_panel(const Strided& m, int64_t first, int64_t count, int64_t k0, int64_t depth,
+                       float factor, float* panel) {
     const float* from = m.data + first * m.row_step + k0 * m.col_step;
-    for (int64_t k = 0; k < depth; ++k, panel += width) {
-        const float* at = from + k * m.col_step;
-        if (m.row_step == 1)
-            for (int64_t i = 0; i < count; ++i) panel[i] = factor * at[i];
-        else
-            for (int64_t i = 0; i < count; ++i) panel[i] = factor * at[i * m.row_step];
-        for (int64_t i = count; i < width; ++i) panel[i] = 0;
+    if (count < width) __builtin_memset(panel, 0, static_cast<unsigned long>(depth * width) * sizeof(float));
+    if (m.row_step == 1 && count == width) {
+        for (int64_t k = 0; k < depth; ++k, panel += width, from += m.col_step)
+            for (int64_t i = 0; i < width; ++i) panel[i] = factor * from[i];
+    } else {
+        for (int64_t i = 0; i < count; ++i)
+            for (int64_t k = 0; k < depth; ++k)
+                panel[k * width + i] = factor * from[i * m.row_step + k * m.col_step];
     }
 }
 
@@ -60,11 +63,11 @@ inline void add_packed_product(const Strided& a, const Strided& b, int64_t m, in
     for (int64_t k0 = 0; k0 < depth; k0 += depth_block) {
         const int64_t k = depth - k0 < depth_block ? depth - k0 : depth_block;
         for (int64_t i = 0; i < m; i += tile_rows)
-            pack_panel(a, i, m - i < tile_rows ? m - i : tile_rows, tile_rows, k0, k, factor,
-                       a_panels + i * k);
+            pack_panel<tile_rows>(a, i, m - i < tile_rows ? m - i : tile_rows, k0, k, factor,
+                                  a_panels + i * k);
         for (int64_t j = 0; j < n; j += tile_cols) {
             const int64_t cols = n - j < tile_cols ? n - j : tile_cols;
-            pack_panel(b_by_column, j, cols, tile_cols, k0, k, 1, b_panel);
+            pack_panel<tile_cols>(b_by_column, j, cols, k0, k, 1, b_panel);
             for (int64_t i = 0; i < m; i += tile_rows)
                 add_tile(a_panels + i * k, b_panel, k, m - i < tile_rows ? m - i : tile_rows, cols,
                          c + i * stride + j, stride);

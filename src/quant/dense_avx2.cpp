@@ -32,7 +32,8 @@ inline Vec multiply_add(const Vec& a, const Vec& b, const Vec& c) { return _mm25
 namespace nibble {
 
 extern const DenseKernels dense_kernels_avx2;
-constinit const DenseKernels dense_kernels_avx2{dense_avx2::scratch_floats, dense_avx2::add_packed_product};
+constinit const DenseKernels dense_kernels_avx2{"avx2", dense_avx2::scratch_floats,
+                                                dense_avx2::add_packed_product};
 
 }  // namespace nibble
 

@@ -32,7 +32,7 @@ inline Vec multiply_add(const Vec& a, const Vec& b, const Vec& c) { return _mm51
 namespace nibble {
 
 extern const DenseKernels dense_kernels_avx512;
-constinit const DenseKernels dense_kernels_avx512{dense_avx512::scratch_floats,
+constinit const DenseKernels dense_kernels_avx512{"avx512", dense_avx512::scratch_floats,
                                                   dense_avx512::add_packed_product};
 
 }  // namespace nibble

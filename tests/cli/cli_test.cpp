@@ -257,6 +257,23 @@ TEST_CASE("perplexity and calibrate: numbers for scripts") {
     CHECK(
         nibble_cli({"quantize", checkpoint, (s.dir / "q").string(), "--type", "nf4", "--importance", weights})
             .code == 0);
+    const std::string to = (s.dir / "calibrated.gguf").string();
+    const ProcessResult calibrated = nibble_cli({"quantize", checkpoint, to, "--type", "nf4", "--calibrate",
+                                                 alice, "--windows", "2", "--ctx", "64", "--json"});
+    CHECK(calibrated.code == 0);
+    CHECK(calibrated.err.find("reading the text, 2 windows") != std::string::npos);
+    const auto report = nlohmann::json::parse(calibrated.out, nullptr, false);
+    REQUIRE(report.contains("tensors"));
+    for (const auto& t : report["tensors"]) CHECK(t["calibrated"] == (t["to"] != "f32"));
+    const auto refused = [&](std::vector<std::string> more, const std::string& says) {
+        std::vector<std::string> args = {"quantize", checkpoint, to, "--type", "nf4", "--force"};
+        args.insert(args.end(), more.begin(), more.end());
+        check_refused(nibble_cli(args), 2, says);
+    };
+    refused({"--calibrate", alice, "--importance", weights}, "--importance");
+    refused({"--calibrate", alice, "--no-search"}, "--no-search");
+    refused({"--calibrate", s.file("short", "A few words.")}, "tokens");
+    refused({"--windows", "3"}, "--calibrate");
     check_refused(nibble_cli({"perplexity", "-m", checkpoint, "-f", s.file("short", "A few words.")}), 2,
                   "tokens");
     check_refused(nibble_cli({"perplexity", "-m", checkpoint, "-f", alice, "--stride", "600"}), 2,
