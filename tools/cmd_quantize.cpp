@@ -172,7 +172,7 @@ void QuantizeCommand::print_report(const ConvertPlan& plan, const std::vector<Te
     }
     std::vector<TensorReport> worst = reports;
     std::ranges::sort(worst, std::greater{}, &TensorReport::relative_error);
-    std::printf("%s: %.1f MiB -> %.1f MiB, %.3f bits per weight, %.2f s, %.2f GB/s of source\n",
+    std::printf("%s: %.1f MiB -> %.1f MiB, %.3f bits per weight, %.2f s, %.3g GB/s of source\n",
                 destination.c_str(), mib(plan.source_bytes), mib(plan.bytes), bits_per_weight(plan), seconds,
                 rate);
     std::printf("largest relative errors\n");
@@ -232,6 +232,7 @@ Result<std::unique_ptr<Calibration>> Calibration::start(const QuantizeCommand& c
     c->backends_ = NIBBLE_TRY(options.backends());
     EngineConfig config = NIBBLE_TRY(options.config());
     command.text.set_sizes(config.runner);
+    config.runner.max_outputs = Scorer::outputs_of_reading(config.runner.ctx);
     c->engine_.emplace(NIBBLE_TRY(Engine::load(model, config, pointers(c->backends_))));
     c->windows_ = NIBBLE_TRY(command.text.cut(*c->engine_));
     MomentMeter::Config measured{matrices_with_search(plan)};

@@ -44,8 +44,8 @@ Result<std::span<float>> Scorer::logits(const Window& window, Observer* observer
 
 Result<void> Scorer::read(const Window& window, Observer& observer) {
     Batch b = batch(window);
-    b.out_rows.erase(b.out_rows.begin(),
-                     b.out_rows.begin() + static_cast<int64_t>(b.out_rows.size() * 3 / 4));
+    const auto rows = static_cast<int32_t>(b.out_rows.size());
+    b.out_rows.erase(b.out_rows.begin(), b.out_rows.end() - outputs_of_reading(rows));
     return engine_->runner().step(b, &observer);
 }
 

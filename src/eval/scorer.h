@@ -29,8 +29,9 @@ class Scorer {
 
     // Logits after each token of the window, [tokens x n_vocab]; valid until the next call.
     Result<std::span<float>> logits(const Window& window, Observer* observer = nullptr);
-    // Runs the window for what the observer sees, with logits of every fourth token: those of all take a
-    // fifth of the time of a small model, and the output matrix is one of many.
+    // Runs the window for what the observer sees, with logits of its last quarter only: those of all take a
+    // fifth of a small model's time, and the output matrix is one of many. So max_outputs need be no more.
+    static int32_t outputs_of_reading(int32_t tokens) { return tokens - tokens / 4 * 3; }
     Result<void> read(const Window& window, Observer& observer);
 
   private:

@@ -24,7 +24,7 @@ struct Recipe {
     Type types[role_count];
 };
 
-// int8, int4, nf4, nf4-dq or any type that can be written; an Error lists them.
+// int8, int4, int3, nf4, nf4-dq or any type that can be written; an Error lists them.
 Result<Recipe> find_recipe(std::string_view name);
 std::vector<std::string_view> recipe_names();  // the named ones first, then every plain type
 

@@ -195,7 +195,7 @@ TEST_CASE("quantize: writes, refuses to overwrite, plans without writing, answer
     const ProcessResult again = nibble_cli({"quantize", out, out + ".2", "--type", "int8"});
     CHECK(again.code == 0);
     CHECK(again.err.find("quantized already") != std::string::npos);
-    check_refused(nibble_cli({"quantize", checkpoint, out + ".3", "--type", "int3"}), 2, "int3");
+    check_refused(nibble_cli({"quantize", checkpoint, out + ".3", "--type", "int5"}), 2, "int5");
     check_refused(nibble_cli({"quantize", checkpoint, "/nonexistent/x.gguf", "--type", "int8"}), 1,
                   "/nonexistent/x.gguf");
     for (const char* flag : {"--keep", "--only"})

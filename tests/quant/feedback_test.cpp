@@ -68,11 +68,15 @@ Feedback feedback_of(const std::vector<float>& x, int64_t cols, ThreadPool& pool
 }  // namespace
 
 TEST_CASE("products are those of plain loops, whatever the sizes, steps and instruction sets") {
+    struct Sizes {
+        int64_t m, n, depth;
+    };
+    constexpr Sizes sizes[] = {{1, 1, 1}, {13, 33, 300}, {70, 65, 17}, {256, 256, 256}, {5, 64, 0}};
     for (const DenseKernels* kernels : usable_dense_kernels())
-        for (const auto [m, n, depth] :
-             {std::array{1, 1, 1}, {13, 33, 300}, {70, 65, 17}, {256, 256, 256}, {5, 64, 0}}) {
+        for (const Sizes& size : sizes) {
+            const auto [m, n, depth] = size;
             CAPTURE(kernels->name);
-            CAPTURE(m);
+            CAPTURE(size.m);
             const int64_t a_width = 300, b_width = 310, stride = n + 3;
             const auto a = normal(300 * 300, 1), b = normal(310 * 310, 2);
             const auto before = normal(static_cast<size_t>(m * stride), 3);
