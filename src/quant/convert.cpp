@@ -15,8 +15,8 @@
 namespace nibble {
 namespace {
 
-constexpr int64_t chunk_bytes = 32 << 20;        // f32 bytes of a chunk
-constexpr int64_t task_bytes = 256 << 10;        // and of one task of the pool
+constexpr int64_t chunk_bytes = 32 << 20;         // f32 bytes of a chunk
+constexpr int64_t task_bytes = 256 << 10;         // and of one task of the pool
 constexpr int64_t task_rows_with_feedback = 128;  // which share one pass over the coefficients
 
 // Where row `r` of the GGUF order stands in the source: halves of a head interleave into adjacent pairs.
