@@ -73,6 +73,8 @@ void rotation_fields(Fields& f, Hyper& h);
 // What the hyperparameters say without further knowledge of the family; an architecture adds the rest.
 // `style`: of the rotation, as the file stores queries and keys.
 Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap& tensors);
+// How queries grow with their position (Hyper::query_growth): with every original context.
+Result<PositionScaleParams> query_growth(const Hyper& h);
 // The same change to every layer.
 void set_qk_norm(ModelSpec& s, QkNorm qk_norm);
 void set_dense_ffn(ModelSpec& s, Activation act, bool gated);

@@ -62,6 +62,7 @@ struct LatentAttentionSpec {
     float norm_eps = 1e-6f;  // of the norms of compressed vectors
     int32_t rope = 0;
     int32_t kv_group = 0;
+    PositionScaleParams query_scale = {};  // as in AttentionSpec
 
     int32_t head_dim() const { return nope_dim + rope_dim; }
     int32_t cached_dim() const { return rope_dim + latent_dim; }

@@ -301,6 +301,14 @@ Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap
     return s;
 }
 
+Result<PositionScaleParams> query_growth(const Hyper& h) {
+    const uint32_t period = h.rope_scaling.original_context;
+    if (h.query_growth == 0) return PositionScaleParams{};
+    if (period == 0 || period > (1u << 30))
+        return Error{ErrorCode::corrupt, "llama_4_scaling_beta", "needs the original context length", ""};
+    return PositionScaleParams{h.query_growth, static_cast<int32_t>(period)};
+}
+
 void set_qk_norm(ModelSpec& s, QkNorm qk_norm) {
     for (LayerSpec& l : s.layers)
         if (auto* a = std::get_if<AttentionSpec>(&l.mixer)) a->qk_norm = qk_norm;
@@ -373,8 +381,8 @@ void set_dense_ffn(ModelSpec& s, Activation act, bool gated) {
 
 void expert_fields(Fields& f, Hyper& h) {
     if (f.is_writing() && h.n_experts == 0) return;
-    f.optional("expert_count", "num_local_experts|num_experts|n_routed_experts", h.n_experts);
-    f.optional("expert_used_count", "num_experts_per_tok", h.n_experts_used);
+    f.optional("expert_count", "num_local_experts|num_experts|n_routed_experts|moe_num_experts", h.n_experts);
+    f.optional("expert_used_count", "num_experts_per_tok|moe_k", h.n_experts_used);
 }
 
 void gating_fields(Fields& f, Hyper& h) {

@@ -310,6 +310,16 @@ def glm4_moe_lite():
 
 
 @architecture
+def mistral4():
+    yarn = rope(10000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0,
+                mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3, partial_rotary_factor=8 / 28)
+    return transformers.Mistral4Config(**latent(q_lora_rank=40, n_routed_experts=8, num_experts_per_tok=3,
+                                                n_shared_experts=1, n_group=1, topk_group=1, norm_topk_prob=True,
+                                                rope_parameters=yarn)), \
+        {"wrap": images, "model": transformers.Mistral4ForCausalLM}
+
+
+@architecture
 def glm4_moe():
     return transformers.Glm4MoeConfig(**base(num_key_value_heads=2, n_routed_experts=8, num_experts_per_tok=3, n_group=2,
                                              topk_group=1, moe_intermediate_size=32, n_shared_experts=1,
@@ -344,6 +354,13 @@ def cohere2():
 def ernie4_5():
     return transformers.Ernie4_5Config(**base(num_hidden_layers=2, use_bias=True, tie_word_embeddings=True,
                                               rope_parameters=rope(5000.0))), {}
+
+
+@architecture
+def ernie4_5_moe():
+    return transformers.Ernie4_5_MoeConfig(**base(num_hidden_layers=3, moe_num_experts=8, moe_k=3, moe_intermediate_size=32,
+                                                  moe_num_shared_experts=2, moe_layer_start_index=1,
+                                                  rope_parameters=rope(5000.0))), {"weights": bias_parameters}
 
 
 @architecture

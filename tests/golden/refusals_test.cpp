@@ -87,6 +87,8 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         {"exaone4", "/layer_types", json::array({"full_attention", "chunked", "a", "b"}), "layer_types"},
         {"cohere2", "/use_qk_norm", true, "use_qk_norm"},
         {"ernie4_5", "/hidden_act", "gelu", "hidden_act"},
+        {"mistral4", "/text_config/n_group", 2, "n_group"},
+        {"ernie4_5_moe", "/moe_layer_interval", 2, "moe_layer_interval"},
         {"seed_oss", "/rope_scaling", json::object({{"rope_type", "dynamic"}, {"factor", 2}}), "dynamic"},
         {"deepseek_v2", "/topk_method", "noaux_tc", "topk_method"},
         {"deepseek_v2", "/norm_topk_prob", true, "norm_topk_prob"},

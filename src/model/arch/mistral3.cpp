@@ -35,11 +35,8 @@ void fields(Fields& f, Hyper& h) {
 
 Result<ModelSpec> build(const Hyper& h, bool from_hf, const TensorMap& tensors) {
     ModelSpec s = NIBBLE_TRY(standard_spec(h, from_hf ? RopeStyle::half : RopeStyle::adjacent, tensors));
-    const uint32_t period = h.rope_scaling.original_context;
-    if (h.query_growth != 0 && (period == 0 || period > (1u << 30)))
-        return Error{ErrorCode::corrupt, "llama_4_scaling_beta", "needs the original context length", ""};
-    for (LayerSpec& l : s.layers)
-        std::get<AttentionSpec>(l.mixer).query_scale = {h.query_growth, static_cast<int32_t>(period)};
+    const PositionScaleParams scale = NIBBLE_TRY(query_growth(h));
+    for (LayerSpec& l : s.layers) std::get<AttentionSpec>(l.mixer).query_scale = scale;
     return s;
 }
 

@@ -56,13 +56,14 @@ Ref mixer_block(Forward& f, const LatentAttentionSpec& a, Ref x) {
     const Ref cache = f.k_cache(f.layer());
     const RopeSpec& rope = f.spec().ropes[static_cast<size_t>(a.rope)];
     const RopeStoreParams store{a.n_heads, 1, a.cached_dim(), 0, rope.rot_dim, f.kv().page_size, rope.style};
-    const Ref rotated =
-        rope_store(b, {query, key, {}}, f.rope(a.rope), f.slots(a.kv_group), cache, {}, store);
+    Ref rotated = rope_store(b, {query, key, {}}, f.rope(a.rope), f.slots(a.kv_group), cache, {}, store);
+    const AttentionBatch batch = f.batch(a.kv_group);
+    if (a.query_scale.beta != 0) rotated = scale_by_position(b, rotated, batch.positions, a.query_scale);
 
     f.label("attention");
     const Ref values = b.columns(cache, a.rope_dim, a.latent_dim);
     const AttentionParams p{a.n_heads, 1, a.cached_dim(), a.latent_dim, f.kv().page_size, 0, a.scale, 0};
-    Ref y = attention(b, rotated, cache, values, f.batch(a.kv_group), p);
+    Ref y = attention(b, rotated, cache, values, batch, p);
     y = f.keep_output_rows(y);
     x = f.keep_output_rows(x);
 
