@@ -225,6 +225,12 @@ class Calibration {
 Result<std::unique_ptr<Calibration>> Calibration::start(const QuantizeCommand& command,
                                                         const std::filesystem::path& model,
                                                         const ConvertPlan& plan, ThreadPool& pool) {
+    MomentMeter::Config measured{matrices_with_search(plan)};
+    if (measured.order.empty())
+        return Error{
+            ErrorCode::invalid_argument, "--calibrate",
+            cat("changes nothing: no matrix gets a type that it could round otherwise (", command.type, ")"),
+            "leave it out, or take a smaller type"};
     auto c = std::make_unique<Calibration>();
     RunOptions options;
     options.ctx = command.ctx;
@@ -235,7 +241,6 @@ Result<std::unique_ptr<Calibration>> Calibration::start(const QuantizeCommand& c
     config.runner.max_outputs = Scorer::outputs_of_reading(config.runner.ctx);
     c->engine_.emplace(NIBBLE_TRY(Engine::load(model, config, pointers(c->backends_))));
     c->windows_ = NIBBLE_TRY(command.text.cut(*c->engine_));
-    MomentMeter::Config measured{matrices_with_search(plan)};
     // Half of what is left: the conversion wants some too, and the file it reads is better in memory.
     measured.memory = c->backends_[0]->device().free_bytes / 2;
     measured.progress = [terminal = ::isatty(STDERR_FILENO)](size_t window, size_t windows) {

@@ -273,6 +273,7 @@ TEST_CASE("perplexity and calibrate: numbers for scripts") {
     refused({"--calibrate", alice, "--importance", weights}, "--importance");
     refused({"--calibrate", alice, "--no-search"}, "--no-search");
     refused({"--calibrate", s.file("short", "A few words.")}, "tokens");
+    refused({"--calibrate", alice, "--type", "int8"}, "changes nothing");
     refused({"--windows", "3"}, "--calibrate");
     check_refused(nibble_cli({"perplexity", "-m", checkpoint, "-f", s.file("short", "A few words.")}), 2,
                   "tokens");
