@@ -2,6 +2,7 @@
 // open_model() goes from a TensorFile to a ModelSpec and canonically named tensors.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +28,26 @@ struct NamePair {
     std::string_view hf, canonical;
     Storage storage = Storage::same;
 };
+
+// What models that see images have besides the text model, which alone runs.
+inline constexpr NamePair image_names[] = {
+    {"vision_tower.*", ""},
+    {"multi_modal_projector.*", ""},
+    {"model.vision_tower.*", ""},
+    {"model.multi_modal_projector.*", ""},
+};
+
+// Several lists as one, looked up in this order.
+template <size_t... n>
+constexpr std::array<NamePair, (n + ...)> joined(const NamePair (&... lists)[n]) {
+    std::array<NamePair, (n + ...)> all{};
+    size_t at = 0;
+    const auto append = [&](const auto& list) {
+        for (const NamePair& pair : list) all[at++] = pair;
+    };
+    (append(lists), ...);
+    return all;
+}
 
 // Tensors by canonical name. The views point into the TensorFile.
 using TensorMap = std::unordered_map<std::string, TensorSource>;

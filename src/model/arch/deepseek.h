@@ -18,10 +18,6 @@ inline constexpr NamePair latent_names[] = {
     {"model.layers.{}.self_attn.kv_a_proj_with_mqa", "blk.{}.attn_kv_a_mqa"},
     {"model.layers.{}.self_attn.kv_a_layernorm", "blk.{}.attn_kv_a_norm"},
     {"model.layers.{}.self_attn.kv_b_proj", "blk.{}.attn_kv_b", Storage::latent},
-    {"vision_tower.*", ""},
-    {"multi_modal_projector.*", ""},
-    {"model.vision_tower.*", ""},
-    {"model.multi_modal_projector.*", ""},
 };
 
 // The columns of a head in full, and in GGUF those that the cache holds, under the older names of the former.

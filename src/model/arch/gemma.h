@@ -15,7 +15,7 @@ inline constexpr NamePair gemma_names[] = {
 };
 
 // With norms on both sides of a block, the one behind attention is called so.
-inline constexpr NamePair sandwich_names[] = {
+inline constexpr NamePair sandwich_norm_names[] = {
     {"model.norm", "output_norm", Storage::offset_one},
     {"model.layers.{}.input_layernorm", "blk.{}.attn_norm", Storage::offset_one},
     {"model.layers.{}.post_attention_layernorm", "blk.{}.post_attention_norm", Storage::offset_one},
@@ -23,11 +23,8 @@ inline constexpr NamePair sandwich_names[] = {
     {"model.layers.{}.post_feedforward_layernorm", "blk.{}.post_ffw_norm", Storage::offset_one},
     {"model.layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm", Storage::offset_one},
     {"model.layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm", Storage::offset_one},
-    {"vision_tower.*", ""},
-    {"model.vision_tower.*", ""},
-    {"multi_modal_projector.*", ""},
-    {"model.multi_modal_projector.*", ""},
 };
+inline constexpr auto sandwich_names = joined(sandwich_norm_names, image_names);
 
 // `deepest`: the number of layers of the one size whose GGUF files do not say that queries are scaled by the
 // width of a head in the residual stream instead of their own.

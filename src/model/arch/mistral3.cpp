@@ -6,13 +6,6 @@
 namespace nibble {
 namespace {
 
-constexpr NamePair names[] = {
-    {"vision_tower.*", ""},
-    {"multi_modal_projector.*", ""},
-    {"model.vision_tower.*", ""},
-    {"model.multi_modal_projector.*", ""},
-};
-
 // GGUF states the divisor of the rotation's magnitude and takes the dividend's mscale to be 1.
 void yarn_fields(Fields& f, RopeScaling& s) {
     if (s.type != "yarn") return;
@@ -43,6 +36,7 @@ Result<ModelSpec> build(const Hyper& h, bool from_hf, const TensorMap& tensors) 
 }  // namespace
 
 extern const Architecture mistral3_arch;
-const Architecture mistral3_arch{"mistral3", {"ministral3"}, fields, build, standard_names(), true, names};
+const Architecture mistral3_arch{"mistral3",       {"ministral3"}, fields,     build,
+                                 standard_names(), true,           image_names};
 
 }  // namespace nibble

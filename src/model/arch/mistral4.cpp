@@ -5,6 +5,8 @@
 namespace nibble {
 namespace {
 
+constexpr auto names = joined(latent_names, image_names);
+
 void fields(Fields& f, Hyper& h) {
     latent_fields(f, h);
     gating_fields(f, h);
@@ -16,7 +18,6 @@ Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) { return
 }  // namespace
 
 extern const Architecture mistral4_arch;
-const Architecture mistral4_arch{"mistral4",       {"mistral4"}, fields,      build,
-                                 standard_names(), false,        latent_names};
+const Architecture mistral4_arch{"mistral4", {"mistral4"}, fields, build, standard_names(), false, names};
 
 }  // namespace nibble
