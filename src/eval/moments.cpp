@@ -56,8 +56,14 @@ class MomentMeter::Watcher : public Observer {
 MomentMeter::MomentMeter(Engine& engine, std::span<const Window> windows, ThreadPool& pool, Config config)
     : engine_(&engine), scorer_(engine), windows_(windows), pool_(&pool), config_(std::move(config)) {
     const Program& program = engine.runner().program();
-    for (const Instr& i : program.instrs)
-        for (size_t n = 0; n < weight_count(i); ++n) instr_of_.emplace(weight_of(program, i, n).name, &i);
+    std::map<int32_t, const Instr*> first_reader;  // of a value
+    for (const Instr& i : program.instrs) {
+        if (weight_count(i) == 0) continue;
+        const Instr* measured =
+            has_sums_of_experts(program, i) ? &i : first_reader.emplace(i.in[0].id, &i).first->second;
+        for (size_t n = 0; n < weight_count(i); ++n)
+            instr_of_.emplace(weight_of(program, i, n).name, measured);
+    }
 }
 
 MomentMeter::~MomentMeter() = default;

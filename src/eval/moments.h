@@ -41,8 +41,8 @@ class MomentMeter : public FeedbackSource {
     std::span<const Window> windows_;
     ThreadPool* pool_;
     Config config_;
-    std::map<std::string, const Instr*> instr_of_;
-    std::map<const Instr*, Input> inputs_;  // of the current group
+    std::map<std::string, const Instr*> instr_of_;  // the first that reads the matrix's input
+    std::map<const Instr*, Input> inputs_;          // of the current group
     std::vector<std::string> left_out_;
 };
 
