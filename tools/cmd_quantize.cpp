@@ -111,7 +111,7 @@ Result<void> check_used(const std::vector<std::string>& texts, std::string_view 
     const std::vector<Rule> rules = NIBBLE_TRY(parse_rules(texts, flag));
     for (size_t i = 0; i < rules.size(); ++i)
         if (std::ranges::none_of(plan.tensors, [&](const TensorPlan& p) {
-                return p.source->n_dims > 1 && rules[i].pattern.matches(p.name);
+                return p.is_matrix() && rules[i].pattern.matches(p.name);
             }))
             return Error{ErrorCode::invalid_argument, std::string(flag),
                          cat("'", texts[i], "' is the name of no matrix"), "--dry-run lists the names"};

@@ -26,8 +26,6 @@ int64_t source_row(int64_t r, int64_t rows, int32_t heads) {
     return r - in_head + (in_head % 2) * (dim / 2) + in_head / 2;
 }
 
-bool is_matrix(const TensorPlan& p) { return p.source->n_dims > 1; }
-
 // Encodes one tensor, chunk after chunk of rows.
 class TensorConverter {
   public:
@@ -42,10 +40,10 @@ class TensorConverter {
             NIBBLE_TRY(write_permuted_vector());
             return report;
         }
-        if (options_.importance && is_matrix(plan_))
+        if (options_.importance && plan_.is_matrix())
             importance_ = NIBBLE_TRY(options_.importance->weights(plan_.name, t_.cols()));
         report.weighted = !importance_.empty() && searches();
-        if (options_.feedback && is_matrix(plan_) && searches()) NIBBLE_TRY(find_feedback());
+        if (options_.feedback && plan_.is_matrix() && searches()) NIBBLE_TRY(find_feedback());
         report.with_feedback = !feedback_.empty();
         const int64_t cols = t_.cols(),
                       least = feedback_.empty() ? 1 : task_rows_with_feedback * pool_.size(),
@@ -236,7 +234,7 @@ void describe_private_types(const ConvertPlan& plan, Metadata& out) {
 std::vector<std::string> matrices_with_search(const ConvertPlan& plan) {
     std::vector<std::string> names;
     for (const TensorPlan& p : plan.tensors)
-        if (is_matrix(p) && has_search(p.type)) names.push_back(p.name);
+        if (p.is_matrix() && has_search(p.type)) names.push_back(p.name);
     return names;
 }
 

@@ -17,6 +17,8 @@ struct TensorPlan {
     Type type = Type::f32;       // as written
     int32_t permuted_heads = 0;  // > 0: rows (or the entries of a bias) are reordered per head for GGUF
     uint64_t bytes = 0;          // as written
+
+    bool is_matrix() const { return source->n_dims > 1; }
 };
 
 struct ConvertPlan {
