@@ -10,23 +10,64 @@
 using namespace nibble;
 namespace fs = std::filesystem;
 
+namespace {
+
+// A model, a text in windows, and what the one says of the other.
+struct Measured {
+    std::shared_ptr<Backend> backend = cpu_backend();
+    std::optional<Engine> engine;
+    std::vector<Window> windows;
+    ThreadPool pool;
+    size_t runs = 0;
+
+    Measured(const fs::path& path, std::span<const Token> tokens, int32_t ctx, int threads = 2)
+        : windows(cut_windows(tokens, static_cast<size_t>(ctx), static_cast<size_t>(ctx), {})),
+          pool(threads) {
+        Backend* const list[] = {backend.get()};
+        EngineConfig config;
+        config.runner.ctx = config.runner.batch_tokens = config.runner.max_outputs = ctx;
+        auto loaded = Engine::load(path, config, list);
+        REQUIRE_MESSAGE(loaded, (loaded ? "" : loaded.error().message()));
+        engine.emplace(std::move(*loaded));
+    }
+    Importance importance() {
+        Scorer scorer(*engine);
+        ImportanceObserver observer;
+        for (const Window& w : windows) REQUIRE(scorer.logits(w, &observer));
+        Importance collected;
+        REQUIRE(observer.finish(engine->runner().program(), collected).ok());
+        return collected;
+    }
+    std::unique_ptr<MomentMeter> meter(const OpenedModel& model, std::string_view type,
+                                       size_t memory = size_t{1} << 30) {
+        const auto plan = plan_conversion(model, {*find_recipe(type), true, {}});
+        REQUIRE(plan);
+        return std::make_unique<MomentMeter>(
+            *engine, windows, pool,
+            MomentMeter::Config{matrices_with_search(*plan), memory,
+                                [this](size_t window, size_t) { runs += window == 0; }});
+    }
+};
+
+// Distinct enough for the small random models.
+std::vector<Token> some_tokens(int32_t n) {
+    std::vector<Token> tokens;
+    for (int32_t i = 0; i < n; ++i) tokens.push_back(3 + i * 7 % 90);
+    return tokens;
+}
+
+std::vector<Token> tokens_of(const OpenedModel& model, std::string_view text) {
+    const auto tokenizer = read_tokenizer(model.file);
+    REQUIRE(tokenizer);
+    return tokenizer->encode(*read_text_file(root / "tests/data" / text));
+}
+
+}  // namespace
+
 TEST_CASE("importance of experts: each counts its own rows") {
     const Scratch s;
     const fs::path folder = root / "tests/golden/models/qwen3_moe";
-    const auto backend = cpu_backend();
-    Backend* const list[] = {backend.get()};
-    EngineConfig config;
-    config.runner.ctx = config.runner.batch_tokens = config.runner.max_outputs = 64;
-    auto engine = Engine::load(folder, config, list);
-    REQUIRE(engine);
-    std::vector<int32_t> tokens;
-    for (int32_t i = 0; i < 64; ++i) tokens.push_back(3 + i * 7 % 90);
-    const auto cut = cut_windows(tokens, 64, 64, {});
-    Scorer scorer(*engine);
-    ImportanceObserver observer;
-    for (const Window& w : cut) REQUIRE(scorer.logits(w, &observer));
-    Importance collected;
-    REQUIRE(observer.finish(engine->runner().program(), collected).ok());
+    const Importance collected = Measured(folder, some_tokens(64), 64).importance();
     REQUIRE(collected.write(s.dir / "imatrix").ok());
     const auto read = Importance::read(s.dir / "imatrix");
     REQUIRE(read);
@@ -62,19 +103,9 @@ TEST_CASE("importance of experts: each counts its own rows") {
 }
 
 TEST_CASE("importance of latent attention: every head counts all rows of its own matrix") {
-    const auto backend = cpu_backend();
-    Backend* const list[] = {backend.get()};
-    EngineConfig config;
-    config.runner.ctx = config.runner.batch_tokens = config.runner.max_outputs = 16;
-    auto engine = Engine::load(root / "tests/golden/models/deepseek_v2", config, list);
-    REQUIRE(engine);
-    const std::vector<int32_t> tokens = {3, 10, 17, 24, 31, 38, 45, 52, 59, 66, 73, 80, 87, 4, 11, 18};
-    const auto cut = cut_windows(tokens, 16, 16, {});
-    REQUIRE(cut.size() == 1);
-    ImportanceObserver observer;
-    REQUIRE(Scorer(*engine).logits(cut[0], &observer));
-    Importance collected;
-    REQUIRE(observer.finish(engine->runner().program(), collected).ok());
+    Measured measured(root / "tests/golden/models/deepseek_v2", some_tokens(16), 16);
+    REQUIRE(measured.windows.size() == 1);
+    const Importance collected = measured.importance();
     for (const std::string_view part : {"attn_k_b", "attn_v_b"}) {
         const auto& e = collected.tensors.at(cat("blk.0.", part, ".weight"));
         REQUIRE(e.expert_counts.size() > 1);  // heads
@@ -85,22 +116,14 @@ TEST_CASE("importance of latent attention: every head counts all rows of its own
 
 TEST_CASE("importance: collected, written, read, and used") {
     const Scratch s;
-    const auto backend = cpu_backend();
-    Backend* const list[] = {backend.get()};
-    EngineConfig config;
-    config.runner.ctx = config.runner.batch_tokens = config.runner.max_outputs = 512;
-    auto engine = Engine::load(checkpoint, config, list);
-    REQUIRE(engine);
-    const auto tokens = engine->tokenizer().encode(*read_text_file(root / "tests/data/alice.txt"));
-    auto cut = cut_windows(std::span(tokens).last(5000), 512, 512, {});
-    Scorer scorer(*engine);
-    ImportanceObserver observer;
-    for (const Window& w : cut) REQUIRE(scorer.logits(w, &observer));
-    Importance collected;
+    const auto model = open(checkpoint);
+    const auto tokens = tokens_of(*model, "alice.txt");
+    Measured measured(checkpoint, std::span(tokens).last(5000), 512);
+    Importance collected = measured.importance();
     collected.dataset = "alice";
-    REQUIRE(observer.finish(engine->runner().program(), collected).ok());
     CHECK(collected.tensors.size() == 6 * 7 + 1);
-    CHECK(collected.tensors.at("blk.2.attn_q.weight").count == static_cast<float>(cut.size() * 512));
+    CHECK(collected.tensors.at("blk.2.attn_q.weight").count ==
+          static_cast<float>(measured.windows.size() * 512));
     CHECK(collected.tensors.at("blk.2.attn_q.weight").sums ==
           collected.tensors.at("blk.2.attn_v.weight").sums);
     REQUIRE(collected.write(s.dir / "imatrix").ok());
@@ -114,7 +137,6 @@ TEST_CASE("importance: collected, written, read, and used") {
     CHECK(!read->weights("blk.0.ffn_down.weight", 100));
 
     // The order that the table of the README shows: plain above searched above weighted, more bits below.
-    const auto model = open(checkpoint);
     const auto kl = [&](std::string_view type, bool search, bool weighted) {
         ConvertOptions o;
         o.search = search;
@@ -162,47 +184,10 @@ TEST_CASE("perplexity windows: overlap, BOS, incomplete ends") {
     CHECK(r.top1_agreement == doctest::Approx(0.5));
 }
 
-namespace {
-
-// A model, a text in windows, and the feedback of its matrices.
-struct Measured {
-    std::shared_ptr<Backend> backend = cpu_backend();
-    std::optional<Engine> engine;
-    std::vector<Window> windows;
-    ThreadPool pool;
-    size_t runs = 0;
-
-    Measured(const fs::path& path, std::span<const Token> tokens, int32_t ctx, int threads = 2)
-        : windows(cut_windows(tokens, static_cast<size_t>(ctx), static_cast<size_t>(ctx), {})),
-          pool(threads) {
-        Backend* const list[] = {backend.get()};
-        EngineConfig config;
-        config.runner.ctx = config.runner.batch_tokens = config.runner.max_outputs = ctx;
-        auto loaded = Engine::load(path, config, list);
-        REQUIRE_MESSAGE(loaded, (loaded ? "" : loaded.error().message()));
-        engine.emplace(std::move(*loaded));
-    }
-    std::unique_ptr<MomentMeter> meter(const OpenedModel& model, std::string_view type,
-                                       size_t memory = size_t{1} << 30) {
-        const auto plan = plan_conversion(model, {*find_recipe(type), true, {}});
-        REQUIRE(plan);
-        return std::make_unique<MomentMeter>(
-            *engine, windows, pool,
-            MomentMeter::Config{matrices_with_search(*plan), memory,
-                                [this](size_t window, size_t) { runs += window == 0; }});
-    }
-};
-
-std::string file_bytes(const fs::path& path) { return *read_text_file(path); }
-
-}  // namespace
-
 TEST_CASE("feedback: less is lost, and neither threads nor memory change the file") {
     const Scratch s;
     const auto model = open(checkpoint);
-    const auto tokenizer = read_tokenizer(model->file);
-    REQUIRE(tokenizer);
-    const auto tokens = tokenizer->encode(*read_text_file(root / "tests/data/calibration.txt"));
+    const auto tokens = tokens_of(*model, "calibration.txt");
     const auto text = std::span(tokens).first(128 * 10);
     Measured measured(checkpoint, text, 128), alone(checkpoint, text, 128, 1);
 
@@ -225,7 +210,7 @@ TEST_CASE("feedback: less is lost, and neither threads nor memory change the fil
     o.feedback = few.get();
     REQUIRE(quantize(*model, "nf4", s.dir / "few.gguf", o, 3));
     CHECK(alone.runs == 3);
-    CHECK(file_bytes(s.dir / "few.gguf") == file_bytes(s.dir / "with.gguf"));
+    CHECK(*read_text_file(s.dir / "few.gguf") == *read_text_file(s.dir / "with.gguf"));
 
     // What does not fit at all is rounded without, and named.
     const auto small = alone.meter(*model, "nf4", 300 * 300 * 4);
@@ -239,8 +224,7 @@ TEST_CASE("feedback: less is lost, and neither threads nor memory change the fil
 
 TEST_CASE("feedback of experts, latent heads and states") {
     const Scratch s;
-    std::vector<Token> tokens;
-    for (int32_t i = 0; i < 64; ++i) tokens.push_back(3 + i * 7 % 90);
+    const auto tokens = some_tokens(64);
     for (const std::string_view name : {"qwen3_moe", "deepseek_v2", "qwen3_next", "gpt_oss"}) {
         CAPTURE(name);
         const fs::path folder = root / "tests/golden/models" / name;
