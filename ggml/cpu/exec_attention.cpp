@@ -88,17 +88,19 @@ AttentionBlock block_of(const Operands& o, const Tile& tile, int64_t kv_head) {
     return b;
 }
 
-// How many kv heads a task takes: tiles of one token take as many as leave every thread some tasks, because
-// heads that follow each other lie so in memory, too.
-int64_t heads_per_task(const Exec& exec, const Operands& o, bool single_tokens, int64_t tasks_per_head) {
-    if (!single_tokens) return 1;
+// How many kv heads a task takes: tiles of few tokens take as many as they have room for and leave every
+// thread some tasks, because heads that follow each other lie so in memory, too. `rows`: the most tokens of a
+// tile.
+int64_t heads_per_task(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t rows,
+                       int64_t tasks_per_head) {
+    const int64_t heads = o.p.n_kv_heads, room = rows <= 1 ? heads : tile_tokens / rows;
     const int64_t wanted = exec.pool->size() == 1 ? 1 : 4 * exec.pool->size();
-    return ceil_div<int64_t>(o.p.n_kv_heads,
-                             std::clamp<int64_t>(ceil_div(wanted, tasks_per_head), 1, o.p.n_kv_heads));
+    const int64_t parts = std::clamp<int64_t>(ceil_div(wanted, tasks_per_head), 1, heads);
+    return std::clamp<int64_t>(room, 1, ceil_div(heads, parts));
 }
 
-// Every (tile, kv heads, split) a task of its own, leaving partial records; then one task per (tile, kv
-// head). The longest sequence has `splits` of them.
+// Tasks of (tile, kv heads, some splits), leaving partial records; then one task per (tile, kv head). The
+// longest sequence has `splits` of them.
 void run_split(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t tiles, int64_t task_heads,
                int64_t splits, std::byte* workers, size_t worker_bytes, float* records) {
     const int64_t heads = o.p.n_kv_heads, parts = ceil_div(heads, task_heads);
@@ -110,15 +112,17 @@ void run_split(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t
         b.scratch = workers + static_cast<size_t>(worker) * worker_bytes;
         return b;
     };
-    exec.pool->run(tiles * parts * splits, [&](int64_t task, int worker) {
-        const int64_t head = task / splits % parts * task_heads;
-        AttentionBlock b = partial(tile_at(o, tile_tokens, task / splits / parts), head, worker);
+    // As many splits in a row as leave every thread some tasks: what is read next can be asked for ahead.
+    const int64_t task_splits = std::max<int64_t>(1, tiles * parts * splits / (8 * exec.pool->size())),
+                  runs = ceil_div(splits, task_splits);
+    exec.pool->run(tiles * parts * runs, [&](int64_t task, int worker) {
+        const int64_t head = task / runs % parts * task_heads, first = task % runs * task_splits;
+        AttentionBlock b = partial(tile_at(o, tile_tokens, task / runs / parts), head, worker);
         b.kv_heads = static_cast<int32_t>(std::min(task_heads, heads - head));
-        const int64_t split = b.split_begin + task % splits;
-        if (split >= b.split_end) return;
-        b.partial += task % splits * o.p.n_heads * partial_floats(o.p);
-        b.split_begin = split;
-        b.split_end = split + 1;
+        b.split_begin += first;
+        if (b.split_begin >= b.split_end) return;
+        b.partial += first * o.p.n_heads * partial_floats(o.p);
+        b.split_end = std::min(b.split_end, b.split_begin + task_splits);
         b.out = nullptr;
         exec.kernels->attention(b);
     });
@@ -146,12 +150,12 @@ void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scrat
     if (o.q.rows <= split_batch && longest > split_tokens(o.p) && tiles * heads < 8 * exec.pool->size() &&
         exec.pool->size() > 1) {
         const int64_t splits = std::min(ceil_div(longest, split_tokens(o.p)), table_splits(o));
-        const int64_t task_heads = heads_per_task(exec, o, most_rows <= 1, tiles * splits);
+        const int64_t task_heads = heads_per_task(exec, o, tokens, most_rows, tiles * splits);
         return run_split(exec, o, tokens, tiles, task_heads, splits, scratch.data(), worker_bytes,
                          reinterpret_cast<float*>(scratch.data() + workers_bytes));
     }
     if (tiles == 0) return;
-    const int64_t task_heads = heads_per_task(exec, o, most_rows <= 1, tiles),
+    const int64_t task_heads = heads_per_task(exec, o, tokens, most_rows, tiles),
                   parts = ceil_div(heads, task_heads);
     const auto task = [&](int64_t i, int worker) {
         const int64_t head = i % parts * task_heads;

@@ -230,11 +230,11 @@ int main(int argc, char** argv) {
                     ->UseRealTime();
         for (const Type type : {Type::f16, Type::bf16, Type::q8_0, Type::q4_0})
             for (const int32_t group : {4, 8})
-                for (const int32_t tokens : {1, 512})
+                for (const int32_t tokens : {1, 2, 4, 8, 13, 512})
                     benchmark::RegisterBenchmark(
                         cat(table->name, "/attention/", info(type).name, "/", group, "/", tokens).c_str(),
                         [=](benchmark::State& s) {
-                            const int32_t position = tokens == 1 ? 16383 : 4095;
+                            const int32_t position = tokens < 512 ? 16383 : 4095;
                             attention_bench(s, std::string(table->name), type, group, tokens, position);
                         })
                         ->UseRealTime();

@@ -86,7 +86,7 @@ inline void score_vectors(const std::byte* tiles, int64_t head_dim, const typena
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
         for (int v = 0; v < V; ++v) acc[r][v] = zero();
-    each_column<P, Row, V>(
+    each_column<P, Row, V, true>(
         tiles, head_dim, j, [&](int64_t i, const typename P::Vector(&x)[V]) __attribute__((always_inline)) {
 #pragma GCC unroll 8
             for (int r = 0; r < R; ++r) {
@@ -185,59 +185,93 @@ inline void add_chunk(const AttentionBlock& b, const AttentionTile<P>& t, int64_
                       t.values + r.lo / P::size * t.v_cols, t.v_cols, r.units(), t.o, t.v_cols, false);
 }
 
-// Calls fn.operator()<R>(part, first row of its cache) for the kv heads of one token, in the cache's order
-// and R <= few_rows rows at a time: it is cheaper to convert a chunk twice than to store what was converted.
-constexpr int64_t few_rows = stream_rows, direct_rows = 2 * few_rows;
+// Up to so many rows of a kv head it is cheaper to convert a chunk for every few_rows of them than to store
+// what was converted.
+constexpr int64_t few_rows = stream_rows, direct_rows = 8;
+
+// Calls fn.operator()<R>(rows [first, first + R) of `t`) for `n` of its rows, R <= few_rows at a time.
 template <int R = few_rows, class Fn>
 inline void with_rows(int64_t rows, Fn fn) {
     if (rows == R) return fn.template operator()<R>();
     if constexpr (R > 1) with_rows<R - 1>(rows, fn);
 }
 template <class P, class Fn>
-inline void each_head(const AttentionBlock& b, const AttentionTile<P>& t, int64_t cache_row, Fn fn) {
-    const int64_t group = t.rows / b.kv_heads;
-    for (int64_t h = 0; h < b.kv_heads; ++h, cache_row += b.params->page_size)
-        for (int64_t r = 0; r < group; r += few_rows) {
-            const AttentionTile<P> part = t.part(h * group + r, group - r < few_rows ? group - r : few_rows);
-            with_rows(part.rows, [&]<int R>() { fn.template operator()<R>(part, cache_row); });
-        }
+inline void few_at_a_time(const AttentionTile<P>& t, int64_t first, int64_t n, Fn fn) {
+    for (const int64_t end = first + n; first < end; first += few_rows) {
+        const AttentionTile<P> part = t.part(first, end - first < few_rows ? end - first : few_rows);
+        with_rows(part.rows, [&]<int R>() { fn.template operator()<R>(part); });
+    }
 }
 
-// One token's heads against the keys of a step, straight from the cache where its type allows.
+// Which keys of a step the tokens of a block see.
+struct SeenKeys {
+    const AttentionBlock* b;
+    const AttentionStep* step;
+    int64_t from(int64_t token) const { return step->from(b->first_position + token, b->params->window); }
+    int64_t to(int64_t token) const { return step->to(b->first_position + token); }
+
+    // Calls fn(token, n, range) for the tokens that see some keys of a chunk: n that see the same ones at
+    // once.
+    template <class P, class Fn>
+    void each(const AttentionStep::Chunk& c, Fn fn) const {
+        const auto range = [&](int64_t token) { return ChunkRange<P>(c, from(token), to(token)); };
+        for (int64_t token = 0, end; token < b->n_tokens; token = end) {
+            const ChunkRange<P> r = range(token);
+            for (end = token + 1; end < b->n_tokens && range(end) == r;) ++end;
+            if (r.lo < r.hi) fn(token, end - token, r);
+        }
+    }
+};
+
+// The softmax of all rows: kv head, then token, then query head of the group.
 template <class P>
-inline void attend_token(const AttentionBlock& b, const AttentionTile<P>& t, const AttentionStep& step) {
-    const AttentionParams& p = *b.params;
-    const int64_t from = step.from(b.first_position, p.window), to = step.to(b.first_position);
-    if (from >= to) return;
+inline void softmax_rows(const AttentionBlock& b, const AttentionTile<P>& t, const AttentionStep& step) {
+    const SeenKeys seen{&b, &step};
+    const int64_t group = b.params->n_heads / b.params->n_kv_heads;
+    for (int64_t r = 0; r < t.rows; ++r)
+        if (const int64_t token = r / group % b.n_tokens, from = seen.from(token), to = seen.to(token);
+            from < to)
+            softmax_step<P>(*b.params, step.gaps, t.scores + r * step_stride, from, to, t.m[r], t.l[r],
+                            t.o + r * t.v_cols, t.v_cols);
+}
+
+// A few tokens' heads against the keys of a step, straight from the cache where its type allows.
+template <class P>
+inline void attend_few(const AttentionBlock& b, const AttentionTile<P>& t, const AttentionStep& step) {
+    const int64_t page = b.params->page_size, group = b.params->n_heads / b.params->n_kv_heads,
+                  rows = b.n_tokens * group;
     for (int64_t i = 0; i < step.count; ++i) {
         const AttentionStep::Chunk& c = step.chunks[i];
-        if (c.row < 0)
+        if (c.row < 0) {
             leave_out(t, c);
-        else
-            each_head(b, t, c.row, [&]<int R>(const AttentionTile<P>& part, int64_t cache_row) {
-                score_keys<R>(b, part, cache_row, c.len, part.scores + c.at);
+            continue;
+        }
+        for (int64_t h = 0; h < b.kv_heads; ++h)
+            few_at_a_time(t, h * rows, rows, [&]<int R>(const AttentionTile<P>& part) {
+                score_keys<R>(b, part, c.row + h * page, c.len, part.scores + c.at);
             });
     }
-    for (int64_t r = 0; r < t.rows; ++r)
-        softmax_step<P>(p, step.gaps, t.scores + r * step_stride, from, to, t.m[r], t.l[r],
-                        t.o + r * t.v_cols, t.v_cols);
+    softmax_rows(b, t, step);
     for (int64_t i = 0; i < step.count; ++i) {
         const AttentionStep::Chunk& c = step.chunks[i];
         if (c.row < 0) continue;
-        each_head(b, t, c.row, [&]<int R>(const AttentionTile<P>& part, int64_t cache_row) {
-            add_chunk<R>(b, part, cache_row, c, {c, from, to});
-        });
+        for (int64_t h = 0; h < b.kv_heads; ++h)
+            SeenKeys{&b, &step}.each<P>(c, [&](int64_t token, int64_t n, ChunkRange<P> range) {
+                few_at_a_time(t, h * rows + token * group, n * group,
+                              [&]<int R>(const AttentionTile<P>& part) {
+                                  add_chunk<R>(b, part, c.row + h * page, c, range);
+                              });
+            });
     }
 }
 
-// The tokens of a tile against the keys of a step.
+// The tokens of a tile against the keys of a step. What is converted has been asked for before: the step's
+// values with its keys, and with its values the keys of `next`, of the head at `next_row`.
 template <class P>
 inline void attend_tile(const AttentionBlock& b, const AttentionTile<P>& t, const AttentionStep& step,
-                        int64_t head_row) {
+                        int64_t head_row, const AttentionStep& next, int64_t next_row) {
     const AttentionParams& p = *b.params;
     const int64_t group = p.n_heads / p.n_kv_heads;
-    const auto from = [&](int64_t token) { return step.from(b.first_position + token, p.window); };
-    const auto to = [&](int64_t token) { return step.to(b.first_position + token); };
     for (int64_t i = 0; i < step.count; ++i) {
         const AttentionStep::Chunk& c = step.chunks[i];
         if (c.row < 0) {
@@ -246,47 +280,50 @@ inline void attend_tile(const AttentionBlock& b, const AttentionTile<P>& t, cons
         }
         const int64_t unseen = step.start + c.at - b.first_position;  // tokens before the chunk's first key
         const int64_t row = unseen > 0 ? unseen * group : 0;
+        ask_for(b.v_cache, c.row + head_row, c.len);
         load_keys(b.k_cache, p.head_dim, t, c.row + head_row, c.len);
         t.multiply->block(t.rows - row, chunk_keys, t.q + row * t.units, t.units, t.keys, chunk_keys, t.units,
                           t.scores + row * step_stride + c.at, step_stride, true);
     }
-    for (int64_t r = 0; r < t.rows; ++r)
-        if (const int64_t token = r / group; from(token) < to(token))
-            softmax_step<P>(p, step.gaps, t.scores + r * step_stride, from(token), to(token), t.m[r], t.l[r],
-                            t.o + r * t.v_cols, t.v_cols);
+    softmax_rows(b, t, step);
     for (int64_t i = 0; i < step.count; ++i) {
         const AttentionStep::Chunk& c = step.chunks[i];
         if (c.row < 0) continue;
+        if (i < next.count && next.chunks[i].row >= 0)
+            ask_for(b.k_cache, next.chunks[i].row + next_row, next.chunks[i].len);
         decode_values(b, t, c.row + head_row, c.len);
-        const auto range = [&](int64_t token) { return ChunkRange<P>(c, from(token), to(token)); };
-        for (int64_t token = 0; token < b.n_tokens;) {
-            const ChunkRange<P> r = range(token);
-            int64_t end = token + 1;  // tokens that see the same keys are multiplied at once
-            while (end < b.n_tokens && range(end) == r) ++end;
-            const int64_t row = token * group, rows = (end - token) * group;
-            token = end;
-            if (r.lo >= r.hi) continue;
-            t.multiply->block(rows, t.v_cols, t.weights(row) + (c.at + r.lo) / P::size, step_stride,
+        SeenKeys{&b, &step}.each<P>(c, [&](int64_t token, int64_t n, ChunkRange<P> r) {
+            const int64_t row = token * group;
+            t.multiply->block(n * group, t.v_cols, t.weights(row) + (c.at + r.lo) / P::size, step_stride,
                               t.values + r.lo / P::size * t.v_cols, t.v_cols, r.units(), t.o + row * t.v_cols,
                               t.v_cols, false);
-        }
+        });
     }
 }
 
 // All steps of one split, as far as the last token sees.
 template <class P>
 inline void attend_split(const AttentionBlock& b, const AttentionTile<P>& t, int64_t split) {
-    const int64_t size = split_tokens(*b.params), begin = split * size;
-    const int64_t seen = b.first_position + b.n_tokens;
-    const int64_t stop = seen < begin + size ? seen : begin + size, rows = t.rows / b.kv_heads;
-    for (int64_t start = begin; start < stop; start += step_keys) {
-        const AttentionStep step(b, start, stop - start < step_keys ? stop : start + step_keys);
-        if (step.count == 0) continue;
-        if (P::depth == 1 && b.n_tokens == 1 && t.rows <= b.kv_heads * direct_rows)
-            attend_token(b, t, step);
-        else
-            for (int64_t h = 0; h < b.kv_heads; ++h)
-                attend_tile(b, t.part(h * rows, rows), step, h * b.params->page_size);
+    const int64_t size = split_tokens(*b.params), page = b.params->page_size, rows = t.rows / b.kv_heads;
+    const auto stop = [&](int64_t splits) {
+        const int64_t seen = b.first_position + b.n_tokens;
+        return seen < splits * size ? seen : splits * size;
+    };
+    const int64_t end = stop(split + 1);
+    AttentionStep step(b, split * size, end);
+    while (step.start < end) {
+        const int64_t after = step.start + step_keys;
+        const AttentionStep next =
+            after < end ? AttentionStep(b, after, end) : AttentionStep(b, end, stop(b.split_end));
+        if (step.count > 0 && P::depth == 1 && rows <= direct_rows)
+            attend_few(b, t, step);
+        else if (step.count > 0)
+            for (int64_t h = 0; h < b.kv_heads; ++h) {
+                const bool last = h + 1 == b.kv_heads;
+                attend_tile(b, t.part(h * rows, rows), step, h * page, last ? next : step,
+                            last ? 0 : (h + 1) * page);
+            }
+        step = next;
     }
 }
 

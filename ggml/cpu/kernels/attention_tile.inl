@@ -84,7 +84,9 @@ struct AttentionStep {
     bool gaps = false;  // some chunk has no page
     Chunk chunks[step_keys];
 
-    AttentionStep(const AttentionBlock& b, int64_t first, int64_t stop) : start(first) {
+    // Of positions [first, first + step_keys), those below `end`.
+    AttentionStep(const AttentionBlock& b, int64_t first, int64_t end) : start(first) {
+        const int64_t stop = end < first + step_keys ? end : first + step_keys;
         const AttentionParams& p = *b.params;
         const int64_t cache_pages = b.k_cache.rows / (int64_t{p.n_kv_heads} * p.page_size);
         const int64_t lowest = p.window > 0 ? b.first_position - p.window + 1 : 0;
@@ -125,6 +127,12 @@ struct ChunkRange {
     int64_t units() const { return (hi - lo + P::size - 1) / P::size; }
     bool operator==(const ChunkRange&) const = default;
 };
+
+// Asks for the memory of n rows of a cache ahead of their use.
+inline void ask_for(const Tensor& cache, int64_t row, int64_t n) {
+    const auto* p = cache.row<std::byte>(row);
+    for (int64_t i = 0; i < n * cache.stride; i += 64) prefetch_lines<1>(p + i);
+}
 
 // Values [0, n) of a chunk -> values[number][v_cols], zeros behind v_head_dim and behind an odd number's
 // keys.
@@ -167,10 +175,10 @@ inline void load_keys(const Tensor& cache, int64_t head_dim, const AttentionTile
     if (cache.layout == Layout::key_tiles) {
         visit_row(cache.type, [&]<class Row>() {
             for (int64_t j = 0; j < n; j += lanes)
-                each_column<P, Row, 1>(cache.row<std::byte>(cache_row), head_dim, j,
-                                       [&](int64_t i, const typename P::Vector(&x)[1]) {
-                                           P::write(t.keys + i * chunk_keys + j, x[0]);
-                                       });
+                each_column<P, Row, 1, false>(cache.row<std::byte>(cache_row), head_dim, j,
+                                              [&](int64_t i, const typename P::Vector(&x)[1]) {
+                                                  P::write(t.keys + i * chunk_keys + j, x[0]);
+                                              });
         });
         return;
     }

@@ -27,8 +27,9 @@ struct FloatRow {
     struct Keys {
         const std::byte* at;
         Keys(const std::byte* block_of_tile, int64_t key) : at(block_of_tile + key * bytes) {}
+        template <bool ahead>
         F column(int, int64_t) const {
-            prefetch_lines<1>(at + cache_ahead);
+            if constexpr (ahead) prefetch_lines<1>(at + cache_ahead);
             return numbers(at);
         }
     };
@@ -77,9 +78,10 @@ struct ScaledRow {
         Keys(const std::byte* block_of_tile, int64_t key)
             : scale(load_f16(reinterpret_cast<const uint16_t*>(block_of_tile) + key)),
               at(block_of_tile + 2 * key_tile_rows + key) {}
+        template <bool ahead>
         F column(int part, int64_t i) const {
             const std::byte* codes = at + i * key_tile_rows;
-            if (part == 0) prefetch_lines<1>(codes + cache_ahead);
+            if (ahead && part == 0) prefetch_lines<1>(codes + cache_ahead);
             return scale * Codes::load(codes, part);
         }
     };
@@ -98,8 +100,9 @@ inline bool visit_row(Type type, Fn fn) {
 }
 
 // Calls fn(i, x) for every number i of P in the columns of V vectors of keys from key j on, in order. `tiles`
-// starts with key 0 of a tile (ggml/program/key_tiles.h); head_dim is `d`, a multiple of P::size.
-template <class P, class Row, int V, class Fn>
+// starts with key 0 of a tile (ggml/program/key_tiles.h); head_dim is `d`, a multiple of P::size. `ahead`:
+// asks for the memory cache_ahead of what it reads.
+template <class P, class Row, int V, bool ahead, class Fn>
 [[gnu::always_inline]] inline void each_column(const std::byte* tiles, int64_t d, int64_t j, Fn fn) {
     static_assert(V <= 2);
     constexpr int64_t stretch = Row::block / Row::parts, block = Row::block > P::size ? Row::block : P::size;
@@ -115,7 +118,8 @@ template <class P, class Row, int V, class Fn>
         if constexpr (Row::block == 1) {
 #pragma GCC unroll 2
             for (int v = 0; v < V; ++v)
-                x[v] = P::template gather<Row>([&](int s) { return keys(v, s).column(0, 0); });
+                x[v] =
+                    P::template gather<Row>([&](int s) { return keys(v, s).template column<ahead>(0, 0); });
             fn(b / P::size, x);
         } else {
             typename Row::Keys of[2] = {keys(0, 0), keys(V - 1, 0)};
@@ -124,7 +128,8 @@ template <class P, class Row, int V, class Fn>
                 for (int64_t i = 0; i < stretch; i += P::size) {
 #pragma GCC unroll 2
                     for (int v = 0; v < V; ++v)
-                        x[v] = P::template gather<Row>([&](int s) { return of[v].column(part, i + s); });
+                        x[v] = P::template gather<Row>(
+                            [&](int s) { return of[v].template column<ahead>(part, i + s); });
                     fn((b + part * stretch + i) / P::size, x);
                 }
         }
