@@ -2,7 +2,9 @@
 // The bytes are the same in every build: only the width of the vectors differs.
 #include "ggml/types/search.h"
 
+#include <array>
 #include <cstring>
+#include <vector>
 
 #include "ggml/types/list.h"
 
@@ -12,14 +14,15 @@ namespace search_baseline {
 constexpr int vector_floats = 4;  // what every machine has
 
 void encode_with_search(Type type, const float* x, const float* importance, std::byte* dst, size_t n);
-void round_span(Type type, float* lost, float* x, const float* w, const float* carry, std::byte* dst,
-                size_t n);
+void round_span(Type type, float* lost, float* x, const SpanCosts& costs, std::byte* dst);
 
 // The order matters: the lanes, the searches written in them, the rows.
 // clang-format off
 #include "ggml/types/search_lanes.inl"
 #include "ggml/types/search_shapes.inl"
 #include "ggml/types/search_rows.inl"
+#include "ggml/types/search_draft.inl"
+#include "ggml/types/search_revise.inl"
 #include "ggml/types/search_feedback.inl"
 // clang-format on
 }  // namespace search_baseline
@@ -27,8 +30,7 @@ void round_span(Type type, float* lost, float* x, const float* w, const float* c
 #if defined(__x86_64__)
 namespace search_avx2 {
 void encode_with_search(Type type, const float* x, const float* importance, std::byte* dst, size_t n);
-void round_span(Type type, float* lost, float* x, const float* w, const float* carry, std::byte* dst,
-                size_t n);
+void round_span(Type type, float* lost, float* x, const SpanCosts& costs, std::byte* dst);
 }  // namespace search_avx2
 
 namespace {
@@ -52,12 +54,11 @@ void encode_weighted(Type type, const float* x, const float* importance, std::by
     search_baseline::encode_with_search(type, x, importance, dst, n);
 }
 
-void encode_with_carry(Type type, float* lost, float* x, const float* importance, const float* carry,
-                       std::byte* dst, size_t n) {
+void encode_with_costs(Type type, float* lost, float* x, const SpanCosts& costs, std::byte* dst) {
 #if defined(__x86_64__)
-    if (has_avx2()) return search_avx2::round_span(type, lost, x, importance, carry, dst, n);
+    if (has_avx2()) return search_avx2::round_span(type, lost, x, costs, dst);
 #endif
-    search_baseline::round_span(type, lost, x, importance, carry, dst, n);
+    search_baseline::round_span(type, lost, x, costs, dst);
 }
 
 void default_importance(const float* x, float* importance, size_t n) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "ggml/types/type.h"
 
@@ -26,13 +27,18 @@ bool has_search(Type type);
 // x must be finite. A type without a search is encoded plainly. Precondition: the type has an encoder.
 void encode_weighted(Type type, const float* x, const float* importance, std::byte* dst, size_t n);
 
-// Rounds a span of one row, n whole blocks, column after column, so that each makes up for what those before
-// it have lost; src/quant/feedback.h says how the numbers come about. Precondition: has_search(type). lost:
-// the weights; becomes what each has lost, weight - rounded. x: the weights with what makes up for the losses
-// of columns before the span; destroyed. carry: [n x n], row i column j: what a loss of 1 in column i adds to
-// x[j]; zero for j <= i.
-void encode_with_carry(Type type, float* lost, float* x, const float* importance, const float* carry,
-                       std::byte* dst, size_t n);
+// What the losses of n columns cost, as src/quant/feedback.h has it.
+struct SpanCosts {
+    int64_t n;                // whole blocks
+    const float* importance;  // D
+    const float* carry;       // M without its diagonal: [n x n], zero for j <= i
+    const float* cost;        // M D M': [n x n]
+};
+
+// Rounds a span of one row column after column, so that each makes up for what those before it have lost, and
+// then revises all of them. Precondition: has_search(type). lost: the weights; becomes what each has lost,
+// weight - rounded. x: the weights with what makes up for the losses of columns before the span; destroyed.
+void encode_with_costs(Type type, float* lost, float* x, const SpanCosts& costs, std::byte* dst);
 
 // The weights that a null importance stands for.
 void default_importance(const float* x, float* importance, size_t n);

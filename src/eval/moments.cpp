@@ -9,6 +9,10 @@
 namespace nibble {
 namespace {
 
+// Of what a text says and what holds without it. The second is for the rows of an embedding
+// (docs/performance.md).
+constexpr double usual_damping = 0.01, embedding_damping = 0.5;
+
 // Experts that choose among the same rows need no sums of their own. Of one expert per row the widths do not
 // tell whose the rows are.
 bool has_sums_of_experts(const Program& program, const Instr& i) {
@@ -58,6 +62,7 @@ MomentMeter::MomentMeter(Engine& engine, std::span<const Window> windows, Thread
     const Program& program = engine.runner().program();
     std::map<int32_t, const Instr*> first_reader;  // of a value
     for (const Instr& i : program.instrs) {
+        if (i.op == &embed_op) embedded_.insert(program.values[static_cast<size_t>(i.in[1].id)].name);
         if (weight_count(i) == 0) continue;
         const Instr* measured =
             has_sums_of_experts(program, i) ? &i : first_reader.emplace(i.in[0].id, &i).first->second;
@@ -108,7 +113,9 @@ Result<std::span<const Feedback>> MomentMeter::of(const std::string& name) {
     if (!inputs_.contains(it->second))
         NIBBLE_TRY(measure(static_cast<size_t>(place - config_.order.begin())));
     Input& input = inputs_.at(it->second);
-    for (Moments& m : input.sums) input.feedback.push_back(NIBBLE_TRY(std::move(m).feedback(name, *pool_)));
+    const double damping = embedded_.contains(name) ? embedding_damping : usual_damping;
+    for (Moments& m : input.sums)
+        input.feedback.push_back(NIBBLE_TRY(std::move(m).feedback(name, *pool_, damping)));
     input.sums.clear();
     return std::span<const Feedback>(input.feedback);
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "src/eval/scorer.h"
 #include "src/quant/feedback.h"
@@ -14,7 +15,8 @@ namespace nibble {
 // The sums of all matrices rarely fit the memory, so they are measured for as many as do, from the one that
 // is asked for on; the text runs once for each such group. Matrices that share an input share its sums. All
 // experts that choose among the same rows share those of all rows; where each has an input of its own, each
-// has its own.
+// has its own. A matrix that is the embedding as well is damped so much that each column counts by itself,
+// too: what a row of it loses goes into the model as it is.
 class MomentMeter : public FeedbackSource {
   public:
     struct Config {
@@ -43,6 +45,7 @@ class MomentMeter : public FeedbackSource {
     Config config_;
     std::map<std::string, const Instr*> instr_of_;  // the first that reads the matrix's input
     std::map<const Instr*, Input> inputs_;          // of the current group
+    std::set<std::string> embedded_;                // names
     std::vector<std::string> left_out_;
 };
 

@@ -1,5 +1,5 @@
 // Moments, their factors, and the rounding of rows by them, in blocks of columns.
-// A block's inner columns are the business of encode_with_carry() (ggml/types/search.h).
+// A block's inner columns are the business of encode_with_costs() (ggml/types/search.h).
 #include "src/quant/feedback.h"
 
 #include <algorithm>
@@ -92,6 +92,34 @@ class UpperFactor {
     ThreadPool& pool_;
 };
 
+// The factors of columns [begin, begin + n) alone, and their product.
+class SpanFactors {
+  public:
+    SpanFactors(const Feedback& f, int64_t begin, int64_t n)
+        : n_(n),
+          importance_(f.importance.data() + begin),
+          carry_(static_cast<size_t>(n * n)),
+          cost_(carry_.size()) {
+        std::vector<float> scaled(carry_.size());
+        for (int64_t i = 0; i < n; ++i) {
+            const float* const from = f.coefficients.data() + (begin + i) * f.cols + begin;
+            std::copy(from + i + 1, from + n, carry_.begin() + i * n + i + 1);
+            carry_[static_cast<size_t>(i * n + i)] = 1;
+            for (int64_t k = i; k < n; ++k)
+                scaled[static_cast<size_t>(i * n + k)] =
+                    carry_[static_cast<size_t>(i * n + k)] * importance_[k];
+        }
+        add_product({scaled.data(), n, 1}, {carry_.data(), 1, n}, n, n, n, 1, cost_.data(), n);
+        for (int64_t i = 0; i < n; ++i) carry_[static_cast<size_t>(i * n + i)] = 0;
+    }
+    SpanCosts costs() const { return {n_, importance_, carry_.data(), cost_.data()}; }
+
+  private:
+    int64_t n_;
+    const float* importance_;
+    std::vector<float> carry_, cost_;
+};
+
 }  // namespace
 
 Moments::Moments(int64_t cols) : cols_(cols), sums_(static_cast<size_t>(cols * cols)) {}
@@ -134,20 +162,17 @@ Result<Feedback> Moments::feedback(const std::string& name, ThreadPool& pool, do
 
 void encode_with_feedback(Type type, const Feedback& f, float* rows, int64_t n_rows, std::byte* encoded) {
     const auto row_size = static_cast<int64_t>(*row_bytes(type, f.cols));
-    std::vector<float> within(static_cast<size_t>(block * block)), x(static_cast<size_t>(n_rows * block));
+    std::vector<float> x(static_cast<size_t>(n_rows * block));
     for (int64_t begin = 0; begin < f.cols; begin += block) {
         const int64_t n = std::min(block, f.cols - begin);
-        std::fill(within.begin(), within.end(), 0.0f);
-        for (int64_t k = 0; k < n; ++k)
-            std::copy_n(f.coefficients.data() + (begin + k) * f.cols + begin + k + 1, n - k - 1,
-                        within.data() + k * n + k + 1);
+        const SpanFactors factors(f, begin, n);
         for (int64_t r = 0; r < n_rows; ++r) std::copy_n(rows + r * f.cols + begin, n, x.data() + r * n);
         add_product({rows, f.cols, 1}, {f.coefficients.data() + begin, f.cols, 1}, n_rows, n, begin, 1,
                     x.data(), n);
         const auto at = static_cast<int64_t>(*row_bytes(type, begin));
         for (int64_t r = 0; r < n_rows; ++r)
-            encode_with_carry(type, rows + r * f.cols + begin, x.data() + r * n, f.importance.data() + begin,
-                              within.data(), encoded + r * row_size + at, static_cast<size_t>(n));
+            encode_with_costs(type, rows + r * f.cols + begin, x.data() + r * n, factors.costs(),
+                              encoded + r * row_size + at);
     }
 }
 

@@ -35,7 +35,7 @@ class Moments {
 
     // Takes the sums' memory. `damping` times the mean of the diagonal is added to it: what a text says about
     // the inputs is not all there is to them. An Error (of `name`) when an input was no finite number.
-    Result<Feedback> feedback(const std::string& name, ThreadPool& pool, double damping = 0.01) &&;
+    Result<Feedback> feedback(const std::string& name, ThreadPool& pool, double damping) &&;
 
   private:
     float* tile(int64_t i, int64_t j) { return sums_.data() + i * cols_ + j; }

@@ -3,11 +3,13 @@
 #include "src/quant/feedback.h"
 
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include <doctest/doctest.h>
 
 #include "ggml/base/cat.h"
+#include "ggml/types/float16.h"
 #include "ggml/types/search.h"
 #include "src/quant/dense.h"
 
@@ -60,7 +62,7 @@ Feedback feedback_of(const std::vector<float>& x, int64_t cols, ThreadPool& pool
     m.add(x.data(), rows / 2, cols, pool);
     m.add(x.data() + rows / 2 * cols, rows - rows / 2, cols, pool);
     CHECK(m.rows() == rows);
-    auto f = std::move(m).feedback("a matrix", pool);
+    auto f = std::move(m).feedback("a matrix", pool, 0.01);
     REQUIRE(f);
     return std::move(*f);
 }
@@ -180,6 +182,43 @@ TEST_CASE("with feedback products lose less, for every type that has a search") 
     }
 }
 
+TEST_CASE("no other code of a single column costs less, given the scales and the other columns") {
+    ThreadPool pool(2);
+    constexpr int64_t cols = 256;  // one span, whose costs are all there are
+    const Feedback f = feedback_of(inputs(900, cols, 31), cols, pool);
+    const auto w = normal(cols, 32, 0.02f);
+    std::vector<float> lost = w;
+    std::vector<std::byte> bytes(*row_bytes(Type::q4_0, cols));
+    encode_with_feedback(Type::q4_0, f, lost.data(), 1, bytes.data());
+    std::vector<float> rounded(cols);
+    info(Type::q4_0).decode(bytes.data(), rounded.data(), cols);
+    const auto cost = [&](const std::vector<float>& e) {
+        double total = 0;
+        for (size_t k = 0; k < cols; ++k) {
+            double off = static_cast<double>(e[k]);
+            for (size_t j = 0; j < k; ++j)
+                off += static_cast<double>(e[j]) * static_cast<double>(f.coefficients[j * cols + k]);
+            total += static_cast<double>(f.importance[k]) * off * off;
+        }
+        return total;
+    };
+    const double least = cost(lost);
+    const size_t block = info(Type::q4_0).block_len, block_bytes = bytes.size() / (cols / block);
+    for (size_t i = 0; i < cols; ++i) {
+        uint16_t half;
+        std::memcpy(&half, bytes.data() + i / block * block_bytes, sizeof half);
+        const float scale = f16_to_f32(half);
+        const auto level = static_cast<int>(std::lround(rounded[i] / scale));
+        for (const int step : {-1, 1}) {
+            if (level + step < -8 || level + step > 7) continue;
+            std::vector<float> other = lost;
+            other[i] -= static_cast<float>(step) * scale;
+            CAPTURE(i);
+            CHECK(cost(other) > least * (1 - 1e-5));
+        }
+    }
+}
+
 TEST_CASE("threads do not change the factors") {
     ThreadPool one(1), three(3);
     const auto x = inputs(300, 600, 21);
@@ -191,7 +230,7 @@ TEST_CASE("threads do not change the factors") {
 TEST_CASE("inputs that say nothing, or are no numbers") {
     ThreadPool pool(2);
     // Nothing seen: every column counts alike and nothing is carried over.
-    auto none = Moments(64).feedback("a matrix", pool);
+    auto none = Moments(64).feedback("a matrix", pool, 0.01);
     REQUIRE(none);
     CHECK(none->importance == std::vector<float>(64, 1.0f));
     CHECK(none->coefficients[1] == 0);
@@ -205,7 +244,7 @@ TEST_CASE("inputs that say nothing, or are no numbers") {
         x[100] = bad;
         Moments m(64);
         m.add(x.data(), 10, 64, pool);
-        const auto f = std::move(m).feedback("blk.3.attn_q.weight", pool);
+        const auto f = std::move(m).feedback("blk.3.attn_q.weight", pool, 0.01);
         REQUIRE(!f);
         CHECK(f.error().where == "blk.3.attn_q.weight");
     }
