@@ -24,8 +24,8 @@ struct Fnv {
 
 void add(Fnv& fnv, const AttentionSpec& a) {
     fnv.numbers(a.n_heads, a.n_kv_heads, a.head_dim, a.v_head_dim, a.window, a.scale, a.softcap, a.qk_norm,
-                a.query_scale.beta, a.query_scale.period, a.rope, a.gated, a.gate_act, a.v_norm,
-                a.keys_are_values, a.kv_layer);
+                a.rope_before_norm, a.query_scale.beta, a.query_scale.period, a.rope, a.gated, a.gate_act,
+                a.v_norm, a.keys_are_values, a.kv_layer);
 }
 void add(Fnv& fnv, const LatentAttentionSpec& a) {
     fnv.numbers(a.n_heads, a.latent_dim, a.nope_dim, a.rope_dim, a.v_head_dim, a.scale, a.norm_eps, a.rope);

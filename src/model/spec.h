@@ -38,10 +38,11 @@ struct AttentionSpec {
     float scale = 0;     // usually 1 / sqrt(head_dim)
     float softcap = 0;   // 0: none
     QkNorm qk_norm = QkNorm::none;
-    bool keys_are_values = false;  // as projected: there is no attn_v
-    bool v_norm = false;           // of each head of values, without a weight
-    int32_t kv_layer = -1;         // whose keys and values it attends to; -1: its own
-    bool gated = false;            // a gate beside each head's queries multiplies its output
+    bool rope_before_norm = false;  // otherwise normalized heads rotate
+    bool keys_are_values = false;   // as projected: there is no attn_v
+    bool v_norm = false;            // of each head of values, without a weight
+    int32_t kv_layer = -1;          // whose keys and values it attends to; -1: its own
+    bool gated = false;             // a gate beside each head's queries multiplies its output
     Activation gate_act = Activation::sigmoid;
     PositionScaleParams query_scale = {};  // of queries by their position; beta 0: none
     int32_t rope = 0;                      // index into ModelSpec::ropes; -1: no positions

@@ -50,7 +50,7 @@ bool kind_ignores_merges(std::string_view pre) {
 }
 
 // Kinds whose tokenizers compose text first (NFC).
-bool kind_composes(std::string_view pre) { return pre == "qwen2" || pre == "qwen35"; }
+bool kind_composes(std::string_view pre) { return pre == "qwen2" || pre == "qwen35" || pre == "hunyuan"; }
 
 std::vector<std::string> strings(std::span<const std::string_view> views) {
     return {views.begin(), views.end()};

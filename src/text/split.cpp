@@ -79,6 +79,8 @@ const std::vector<Kind>& kinds() {
           cjk, R"(\p{N}+)"}},
         {"deepseek-coder", {newline, R"(\s?\p{L}+)", R"(\s?\p{P}+)", cjk, digit}},
         {"deepseek-v3", {R"(\p{N}{1,3})", kana, deepseek3}},
+        {"hunyuan-dense", {R"(\p{N}{1,3})", kana, deepseek3}},
+        {"hunyuan", {qwen2}},
         {"seed-coder", {seed}},
         {"exaone4", {gpt2}},
         {"tekken", {tekken}},

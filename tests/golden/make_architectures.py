@@ -364,6 +364,13 @@ def ernie4_5_moe():
 
 
 @architecture
+def hunyuan_v1_dense():
+    alpha = rope(10000.0, rope_type="dynamic", alpha=50.0, factor=1.0)
+    return transformers.HunYuanDenseV1Config(**base(attention_bias=True, tie_word_embeddings=True, rope_parameters=alpha)), \
+        {"v4": True, "changes": {"use_qk_norm": True, "use_cla": False}}
+
+
+@architecture
 def seed_oss():
     return transformers.SeedOssConfig(**base(num_hidden_layers=2, attention_bias=True, attention_out_bias=True)), {"v4": True}
 

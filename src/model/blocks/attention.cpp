@@ -1,4 +1,4 @@
-// Attention mixer: norm, q/k/v, per-head norms where present, rotation and store, attention, output.
+// Attention mixer: norm, q/k/v, norms of q and k where present, rotation and store, attention, output.
 // Shapes: x [T x n_embd], qkv [T x (n_heads + n_kv_heads) * head_dim + n_kv_heads * v_head_dim].
 #include "ggml/base/cat.h"
 #include "src/model/forward.h"
@@ -31,12 +31,33 @@ Ref project_qkv(Forward& f, const AttentionSpec& a, Ref h) {
     return matmul(f.builder(), weights, h, {{}, biases});
 }
 
+// What rotates and how; nothing where `rope` is -1.
+RopeStoreParams rotation(Forward& f, int32_t rope, int32_t n_heads, int32_t head_dim) {
+    RopeStoreParams p{n_heads, 0, head_dim, 0, 0, f.kv().page_size, RopeStyle::half};
+    if (rope < 0) return p;
+    const RopeSpec& r = f.spec().ropes[static_cast<size_t>(rope)];
+    p.rot_dim = r.rot_dim;
+    p.style = r.style;
+    return p;
+}
+
+int32_t heads_of(Forward& f, const AttentionSpec& a, Ref x) {
+    return static_cast<int32_t>(f.builder().value(x).cols / a.head_dim);
+}
+
+// Norm of queries or keys, and the rotation where that comes first: nothing of it is left to store_keys().
 Ref qk_norm(Forward& f, const AttentionSpec& a, Ref x, std::string_view name) {
+    if (a.rope_before_norm) {
+        f.label("rope");
+        const RopeStoreParams p = rotation(f, a.rope, heads_of(f, a, x), a.head_dim);
+        x = rope_store(f.builder(), {x, {}, {}}, f.rope(a.rope), {}, {}, {}, p);
+    }
     if (a.qk_norm == QkNorm::none) return x;
+    f.label(name);
     const bool row = a.qk_norm == QkNorm::row;
     const Ref weight = a.qk_norm == QkNorm::plain_head
                            ? Ref{}
-                           : f.vector(name, row ? f.builder().value(x).cols : a.head_dim);
+                           : f.vector(cat(name, ".weight"), row ? f.builder().value(x).cols : a.head_dim);
     return norm(f.builder(), x, weight, {f.spec().norm_eps, row ? 0 : a.head_dim, f.spec().layer_norm});
 }
 
@@ -45,22 +66,13 @@ Ref qk_norm(Forward& f, const AttentionSpec& a, Ref x, std::string_view name) {
 Ref store_keys(Forward& f, const AttentionSpec& a, Ref q, Ref k, Ref v, int32_t cache_layer) {
     Builder& b = f.builder();
     f.label("rope_store");
-    const int64_t n_heads = b.value(q).cols / a.head_dim;
-    RopeStoreParams store{static_cast<int32_t>(n_heads),
-                          k ? a.n_kv_heads : 0,
-                          a.head_dim,
-                          k ? a.v_head_dim : 0,
-                          0,
-                          f.kv().page_size,
-                          RopeStyle::half};
-    if (a.rope >= 0) {
-        const RopeSpec& rope = f.spec().ropes[static_cast<size_t>(a.rope)];
-        store.rot_dim = rope.rot_dim;
-        store.style = rope.style;
-    }
+    const int32_t rope = a.rope_before_norm ? -1 : a.rope;
+    RopeStoreParams store = rotation(f, rope, heads_of(f, a, q), a.head_dim);
     if (f.kv().rotate_keys) store.hadamard = a.head_dim & -a.head_dim;  // the largest power of two
-    if (!k) return rope_store(b, {q, {}, {}}, f.rope(a.rope), {}, {}, {}, store);
-    return rope_store(b, {q, k, v}, f.rope(a.rope), f.slots(a.kv_group), f.k_cache(cache_layer),
+    if (!k) return rope_store(b, {q, {}, {}}, f.rope(rope), {}, {}, {}, store);
+    store.n_kv_heads = a.n_kv_heads;
+    store.v_head_dim = a.v_head_dim;
+    return rope_store(b, {q, k, v}, f.rope(rope), f.slots(a.kv_group), f.k_cache(cache_layer),
                       f.v_cache(cache_layer), store);
 }
 
@@ -72,7 +84,7 @@ void read_block(Forward& f, const AttentionSpec& a, Ref h) {
                            f.matrix("attn_v.weight", v_cols, f.spec().n_embd)};
     const Ref biases[] = {f.optional_vector("attn_k.bias", k_cols), f.optional_vector("attn_v.bias", v_cols)};
     const Ref kv = matmul(b, weights, h, {{}, biases});
-    const Ref k = qk_norm(f, a, b.columns(kv, 0, k_cols), "attn_k_norm.weight");
+    const Ref k = qk_norm(f, a, b.columns(kv, 0, k_cols), "attn_k_norm");
     // No query asks here: the keys stand in for them.
     store_keys(f, a, k, k, b.columns(kv, k_cols, v_cols), f.cache_layer());
 }
@@ -94,12 +106,12 @@ Ref mixer_block(Forward& f, const AttentionSpec& a, Ref x) {
         gate = splice_heads(b, q, {a.n_heads, a.head_dim, a.head_dim});
         q = splice_heads(b, q, {a.n_heads, 0, a.head_dim});
     }
-    q = qk_norm(f, a, q, "attn_q_norm.weight");
+    q = qk_norm(f, a, q, "attn_q_norm");
     const bool own = a.kv_layer < 0;
     Ref k, v;
     if (own) {
         const Ref projected = b.columns(qkv, q_cols, k_cols);
-        k = qk_norm(f, a, projected, "attn_k_norm.weight");
+        k = qk_norm(f, a, projected, "attn_k_norm");
         v = a.keys_are_values ? projected : b.columns(qkv, q_cols + k_cols, v_cols);
         if (a.v_norm) v = norm(b, v, {}, {f.spec().norm_eps, a.v_head_dim});
     }
