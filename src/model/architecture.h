@@ -37,6 +37,14 @@ inline constexpr NamePair image_names[] = {
     {"model.multi_modal_projector.*", ""},
 };
 
+// Experts as Mixtral names them.
+inline constexpr NamePair block_sparse_moe_names[] = {
+    {"model.layers.{}.block_sparse_moe.gate", "blk.{}.ffn_gate_inp"},
+    {"model.layers.{}.block_sparse_moe.experts.{}.w1", "blk.{}.ffn_gate_exps", Storage::expert},
+    {"model.layers.{}.block_sparse_moe.experts.{}.w2", "blk.{}.ffn_down_exps", Storage::expert},
+    {"model.layers.{}.block_sparse_moe.experts.{}.w3", "blk.{}.ffn_up_exps", Storage::expert},
+};
+
 // Several lists as one, looked up in this order.
 template <size_t... n>
 constexpr std::array<NamePair, (n + ...)> joined(const NamePair (&... lists)[n]) {

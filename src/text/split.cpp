@@ -87,6 +87,7 @@ const std::vector<Kind>& kinds() {
         {"gpt-4o", {o200k}},
         {"o200k", {o200k}},
         {"llama4", {o200k}},
+        {"minimax-m2", {o200k}},
         {"laguna", {lines, qwen2}},
         {"tiny_aya", {threes, o200k}},
         {"cohere2moe", {threes, o200k}},

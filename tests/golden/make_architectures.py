@@ -234,6 +234,21 @@ def mixtral():
 
 
 @architecture
+def minimax_m2():
+    config = transformers.MiniMaxM2Config(**base(intermediate_size=32, num_local_experts=8, num_experts_per_tok=3,
+                                                 rope_parameters=rope(50000.0, partial_rotary_factor=0.5)))
+    return config, {"v4": True, "weights": choice_bias, "wrap": rotating_columns,
+                    "changes": {"use_qk_norm": True, "qk_norm_type": "per_layer", "scoring_func": "sigmoid",
+                                "attn_type_list": [1, 1, 1], "shared_intermediate_size": 0}}
+
+
+def rotating_columns(folder, stated):
+    """As published: how many columns of a head rotate, not which share of them."""
+    stated["rotary_dim"] = round(stated["head_dim"] * stated.pop("partial_rotary_factor"))
+    return stated
+
+
+@architecture
 def qwen2_moe():
     # The first layer is dense.
     return transformers.Qwen2MoeConfig(**base(head_dim=None, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=32,

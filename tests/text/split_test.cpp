@@ -44,6 +44,7 @@ TEST_CASE("kinds of splits differ where they should") {
     CHECK(pieces("deepseek-coder", "a12\n b!\xE4\xBD\xA0") == "a|1|2|\n| b|!|\xE4\xBD\xA0");
     CHECK(pieces("deepseek-llm", "a12\n b!") == "a|12|\n| b|!");
     CHECK(pieces("hunyuan-dense", "a1234 b!\xE4\xBD\xA0z") == "a|123|4| b|!|\xE4\xBD\xA0|z");
+    CHECK(pieces("minimax-m2", "camelCase 1234 it's") == "camel|Case| |123|4| it's");
     CHECK(pieces("tekken", "camelCase HTTPServer 12 it's") == "camel|Case| HTTPServer| |1|2| it|'s");
     CHECK(pieces("gpt-4o", "camelCase 1234 it's //\n") == "camel|Case| |123|4| it's| //\n");
 }

@@ -5,13 +5,8 @@
 namespace nibble {
 namespace {
 
-constexpr NamePair mixtral_names[] = {
-    {"model.layers.{}.block_sparse_moe.gate", "blk.{}.ffn_gate_inp"},
-    {"model.layers.{}.block_sparse_moe.experts.{}.w1", "blk.{}.ffn_gate_exps", Storage::expert},
-    {"model.layers.{}.block_sparse_moe.experts.{}.w2", "blk.{}.ffn_down_exps", Storage::expert},
-    {"model.layers.{}.block_sparse_moe.experts.{}.w3", "blk.{}.ffn_up_exps", Storage::expert},
-};
-constexpr auto names = joined(mixtral_names, image_names);  // Mistral Small 3.1 and others see images
+// Mistral Small 3.1 and others see images.
+constexpr auto names = joined(block_sparse_moe_names, image_names);
 
 void fields(Fields& f, Hyper& h) {
     standard_fields(f, h);
