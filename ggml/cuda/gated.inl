@@ -37,6 +37,8 @@ __device__ inline float activated(Activation act, float x) {
             return x > 0 || x != x ? x * x : 0;
         case Activation::softplus:
             return softplus(x);
+        case Activation::xielu:  // see activate_kernel()
+            return x;
     }
     return x;
 }

@@ -32,10 +32,15 @@ __global__ void glu_kernel(View x, View beside, View out, GluParams p) {
     });
 }
 
+__device__ float xielu(const XieluParams& p, float x) {
+    return (x > 0 ? p.alpha_p * x * x : p.alpha_n * (expm1f(x) - x)) + p.beta * x;
+}
+
 __global__ void activate_kernel(View x, View out, ActivateParams p) {
     wait_for_previous();
     for_columns(out.cols, [&](int64_t r, int c) {
-        out.row(r)[c] = p.out_scale * activated(p.act, p.in_scale * x.row(r)[c]);
+        const float u = p.in_scale * x.row(r)[c];
+        out.row(r)[c] = p.out_scale * (p.act == Activation::xielu ? xielu(p.xielu, u) : activated(p.act, u));
     });
 }
 

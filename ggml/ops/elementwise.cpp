@@ -30,8 +30,15 @@ double activated(Activation act, double x) {
             return x > 0 || std::isnan(x) ? x * x : 0;
         case Activation::softplus:
             return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x)));
+        case Activation::xielu:  // see xielu()
+            return x;
     }
     return x;
+}
+
+double xielu(const XieluParams& p, double x) {
+    const double curve = x > 0 ? p.alpha_p * x * x : p.alpha_n * (std::expm1(x) - x);
+    return curve + p.beta * x;
 }
 
 void glu_reference(const OpArgs& a) {
@@ -51,9 +58,11 @@ void activate_reference(const OpArgs& a) {
     const auto& p = a.params->as<ActivateParams>();
     const Tensor &x = a.in[0], &out = a.out[0];
     for (int64_t r = 0; r < out.rows; ++r)
-        for (int64_t i = 0; i < out.cols; ++i)
+        for (int64_t i = 0; i < out.cols; ++i) {
+            const double u = static_cast<double>(p.in_scale) * x.row(r)[i];
             out.row(r)[i] = static_cast<float>(
-                p.out_scale * activated(p.act, static_cast<double>(p.in_scale) * x.row(r)[i]));
+                p.out_scale * (p.act == Activation::xielu ? xielu(p.xielu, u) : activated(p.act, u)));
+        }
 }
 
 void add_reference(const OpArgs& a) {
@@ -141,6 +150,13 @@ std::vector<OpCase> activate_cases() {
                      [=](Builder& b, CaseSink& s) {
                          activate(b, s.random_input(b, RowDim::tokens, width, 4), {act, 0.75f, 1.5f});
                      }});
+    for (const int64_t rows : awkward_rows)
+        for (const float range : {0.01f, 8.0f, 200.0f})
+            list.push_back({cat("activate xielu ", rows, " to ", range), token_shape(rows), 1e-11,
+                            [=](Builder& b, CaseSink& s) {
+                                activate(b, s.random_input(b, RowDim::tokens, 1037, range),
+                                         {Activation::xielu, 1, 1, {0.8f, 40, 0.5f}});
+                            }});
     return list;
 }
 
@@ -209,14 +225,16 @@ const OpDef take_rows_op{static_cast<uint16_t>(Op::take_rows),
 
 Ref glu(Builder& b, Ref x, GluParams p) {
     const Value& v = b.value(x);
-    if (!b.require(x && is_f32(b, x) && v.cols % 2 == 0, cat("glu of ", v.cols, " columns"))) return {};
+    if (!b.require(x && is_f32(b, x) && v.cols % 2 == 0 && p.act != Activation::xielu,
+                   cat("glu of ", v.cols, " columns")))
+        return {};
     return b.emit(glu_op, {x, Ref{}}, p, {{Type::f32, v.dim, v.rows, v.cols / 2}})[0];
 }
 
 Ref glu(Builder& b, Ref gate, Ref up, GluParams p) {
     const Value &v = b.value(gate), &w = b.value(up);
     if (!b.require(gate && up && is_f32(b, gate) && is_f32(b, up) && v.cols > 0 && w.cols % v.cols == 0 &&
-                       v.dim == w.dim && v.rows == w.rows,
+                       v.dim == w.dim && v.rows == w.rows && p.act != Activation::xielu,
                    cat("glu of ", v.cols, " and ", w.cols, " columns")))
         return {};
     return b.emit(glu_op, {gate, up}, p, {{Type::f32, v.dim, v.rows, w.cols}})[0];

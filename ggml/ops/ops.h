@@ -161,7 +161,8 @@ enum class Activation : uint8_t {
     gelu_quick,
     sigmoid,
     relu_squared,
-    softplus
+    softplus,
+    xielu
 };
 struct GluParams {
     Activation act = Activation::silu;
@@ -173,11 +174,18 @@ Ref glu(Builder& b, Ref gate, Ref up, GluParams p = {});
 
 // ---- activate: out = out_scale * act(in_scale * x), elementwise ------------------------------------------
 // Feed-forwards without a gate; soft caps (tanh, in_scale 1/cap, out_scale cap); plain scaling (none).
-// x f32 -> f32 like x.
+// x f32 -> f32 like x. xIELU (arXiv:2411.13010), which glu does not have, is alpha_p x^2 + beta x above zero
+// and alpha_n (e^x - 1 - x) + beta x below.
+struct XieluParams {
+    float alpha_p = 0;
+    float alpha_n = 0;
+    float beta = 1;
+};
 struct ActivateParams {
     Activation act = Activation::none;
     float in_scale = 1;
     float out_scale = 1;
+    XieluParams xielu = {};
 };
 Ref activate(Builder& b, Ref x, ActivateParams p);
 

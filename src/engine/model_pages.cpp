@@ -38,7 +38,9 @@ void add(Fnv& fnv, const Mamba2Spec& m) {
 }
 void add(Fnv&, const NoBlock&) {}
 void add(Fnv& fnv, const ShortConvSpec& s) { fnv.numbers(s.n_taps); }
-void add(Fnv& fnv, const DenseFfnSpec& f) { fnv.numbers(f.n_ff, f.act, f.gated); }
+void add(Fnv& fnv, const DenseFfnSpec& f) {
+    fnv.numbers(f.n_ff, f.act, f.gated, f.xielu.alpha_p, f.xielu.alpha_n, f.xielu.beta);
+}
 void add(Fnv& fnv, const MoeFfnSpec& f) {
     fnv.numbers(f.n_experts, f.n_used, f.n_ff, f.normalize, f.gating, f.n_groups, f.n_groups_used, f.scale,
                 f.router_scale, f.act, f.limit, f.up_shift, f.n_ff_shared, f.shared_scale, f.gated,

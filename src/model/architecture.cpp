@@ -412,6 +412,10 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     m.tensors = NIBBLE_TRY(name_tensors(m.file, *m.arch, m.hyper.n_layers, m.notes));
     fill_defaults(m.hyper, m.tensors);
     NIBBLE_TRY(check_ranges(m.hyper, m.file.path().string()));
+    if (f.from_hf() && m.arch->take_numbers) {
+        const auto taken = m.arch->take_numbers(m.tensors, m.hyper);
+        if (!taken) return of_file(taken.error(), m.file.path().string());
+    }
     settle_next_layers(m);
     drop_shared_kv(m);
     NIBBLE_TRY(name_dense(m));

@@ -76,6 +76,8 @@ struct Architecture {
     bool predicts = false;
     // What config.json must say besides its model_type, where that is the name of several architectures.
     bool (*is_of)(const nlohmann::json& config) = nullptr;
+    // Hyperparameters that folders keep as tensors, which it takes out of the map.
+    Result<void> (*take_numbers)(TensorMap&, Hyper&) = nullptr;
 };
 
 std::span<const Architecture* const> all_architectures();  // collected from src/model/arch at build time
@@ -104,6 +106,8 @@ void rotation_fields(Fields& f, Hyper& h);
 Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap& tensors);
 // How queries grow with their position (Hyper::query_growth): with every original context.
 Result<PositionScaleParams> query_growth(const Hyper& h);
+// The one number that a tensor holds; `otherwise` where there is none, or no contents yet.
+Result<float> one_number(const TensorMap& tensors, const std::string& name, float otherwise);
 // The same change to every layer.
 void set_qk_norm(ModelSpec& s, QkNorm qk_norm);
 void set_dense_ffn(ModelSpec& s, Activation act, bool gated);

@@ -38,7 +38,8 @@ Result<void> Fields::result() const {
 }
 
 std::string Fields::key(std::string_view gguf) const {
-    return gguf.starts_with("tokenizer.") ? std::string(gguf) : cat(prefix_, ".", gguf);
+    const bool whole = gguf.starts_with("tokenizer.") || gguf.starts_with("xielu.");
+    return whole ? std::string(gguf) : cat(prefix_, ".", gguf);
 }
 
 namespace {

@@ -92,12 +92,14 @@ struct Hyper {
     std::vector<uint32_t> rope_sections;  // pairs that rotate by time, height, width: for text all the same
     float yarn_log_multiplier = 0;        // of a factor on the scores of attention
     uint32_t expert_latent_dim = 0;       // of what experts see of their input; 0: all of it
+    // Of the activation xIELU, per layer as stated: the alphas before their softplus.
+    std::vector<float> xielu_alpha_p, xielu_alpha_n, xielu_beta, xielu_eps;
 };
 
 class Fields {
   public:
     // Reads from an opened model; keys of GGUF fields are prefixed with "<prefix>.", but for those of the
-    // tokenizer.
+    // tokenizer and of xIELU.
     static Fields reading(const TensorFile& file, std::string prefix);
     // Writes into `out`, which must outlive the object.
     static Fields writing(Metadata& out, std::string prefix);

@@ -118,6 +118,7 @@ struct DenseFfnSpec {
     int32_t n_ff = 0;
     Activation act = Activation::silu;
     bool gated = true;
+    XieluParams xielu = {};  // of that activation
 };
 
 // A mixture of experts. Present tensors switch on: biases, of the choice too, a factor on each expert's

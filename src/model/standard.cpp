@@ -301,6 +301,17 @@ Result<ModelSpec> standard_spec(const Hyper& h, RopeStyle style, const TensorMap
     return s;
 }
 
+Result<float> one_number(const TensorMap& tensors, const std::string& name, float otherwise) {
+    const auto it = tensors.find(name);
+    if (it == tensors.end() || it->second->data.empty()) return otherwise;
+    const TensorInfo& t = *it->second;
+    if (t.foreign() || info(t.type).block_len != 1 || !info(t.type).decode || t.elements() != 1)
+        return Error{ErrorCode::corrupt, t.name, "is not one number", ""};
+    float number = otherwise;
+    info(t.type).decode(t.data.data(), &number, 1);
+    return number;
+}
+
 Result<PositionScaleParams> query_growth(const Hyper& h) {
     const uint32_t period = h.rope_scaling.original_context;
     if (h.query_growth == 0) return PositionScaleParams{};

@@ -142,6 +142,21 @@ def arcee():
 
 
 @architecture
+def apertus():
+    scaling = rope(10000.0, rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+    return transformers.ApertusConfig(**base(head_dim=None, rope_parameters=scaling)), \
+        {"v4": True, "weights": curves, "changes": {"qk_norm": True, "post_norm": False}}
+
+
+def curves(model, generator):
+    """Of xIELU, in bfloat16 as checkpoints have them; alphas that are learned are far from where they began."""
+    for name, p in model.named_parameters():
+        if name.endswith(("act_fn.alpha_p", "act_fn.alpha_n")):
+            p.data = (1 + 2 * torch.randn(p.shape, generator=generator)).to(torch.bfloat16).float()
+    return {}
+
+
+@architecture
 def olmo2():
     return transformers.Olmo2Config(**base(head_dim=None)), {"v4": True}
 

@@ -87,6 +87,8 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         {"exaone4", "/layer_types", json::array({"full_attention", "chunked", "a", "b"}), "layer_types"},
         {"cohere2", "/use_qk_norm", true, "use_qk_norm"},
         {"ernie4_5", "/hidden_act", "gelu", "hidden_act"},
+        {"apertus", "/hidden_act", "silu", "hidden_act"},
+        {"apertus", "/post_norm", true, "post_norm"},
         {"hunyuan_v1_dense", "/use_qk_norm", false, "use_qk_norm"},
         {"hunyuan_v1_dense", "/rope_scaling/alpha", nullptr, "dynamic"},
         {"hunyuan_v1_dense", "/head_dim", 2, "head_dim"},

@@ -3,8 +3,11 @@
 
 constexpr float log2_e = 1.44269504f;
 
-// e^x to about 1 ulp: x = n ln 2 + r with |r| <= ln 2 / 2, e^r = 1 + r + r^2 P(r), error of P below 1.1e-8.
-inline F exp(F x) {
+// e^x = 2^n (1 + r + r^2 p): x = n ln 2 + r with |r| <= ln 2 / 2, error of p below 1.1e-8.
+struct PowerOfE {
+    F n, r, p;
+};
+inline PowerOfE power_of_e(F x) {
     // Beyond these the result is 0 or infinity. Operand order lets a NaN through.
     x = max(set1(-104.0f), min(set1(89.0f), x));
     const F n = round(x * set1(log2_e));
@@ -14,7 +17,20 @@ inline F exp(F x) {
     p = fma(p, r, set1(0.0416665561f));
     p = fma(p, r, set1(0.166665763f));
     p = fma(p, r, set1(0.5f));
-    return scale_by_power(fma(r * r, p, r) + set1(1), n);
+    return {n, r, p};
+}
+
+// e^x to about 1 ulp.
+inline F exp(F x) {
+    const PowerOfE e = power_of_e(x);
+    return scale_by_power(fma(e.r * e.r, e.p, e.r) + set1(1), e.n);
+}
+
+// e^x - 1 - x for x <= 0, to a relative 2e-6: close to zero, where n is 0, only r^2 p is left of it.
+inline F exp_less_line(F x) {
+    const PowerOfE e = power_of_e(x);
+    const F scale = scale_by_power(set1(1), e.n), scaled = scale * e.r;
+    return fma(scaled * e.r, e.p, (scale - set1(1)) + (scaled - x));
 }
 
 // 2^x for x <= 0, to a relative 2e-7, which is enough for weights that are normalised; 2^0 is 1.

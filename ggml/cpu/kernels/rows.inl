@@ -106,6 +106,8 @@ inline void with_activation(Activation act, Fn fn) {
             return fn(ActivationTag<Activation::relu_squared>{});
         case Activation::softplus:
             return fn(ActivationTag<Activation::softplus>{});
+        case Activation::xielu:
+            return fn(ActivationTag<Activation::xielu>{});
     }
 }
 
@@ -137,12 +139,21 @@ inline void glu_row(const GluParams& p, const float* gate, const float* up, floa
     });
 }
 
+inline F xielu(const XieluParams& p, F x) {
+    const F above = max(zero(), x), below = min(zero(), x);
+    return fma(set1(p.alpha_p) * above, above, fma(set1(p.alpha_n), exp_less_line(below), set1(p.beta) * x));
+}
+
 template <Activation act>
 inline void activate_with(const ActivateParams& p, const float* x, float* out, int64_t n) {
     const F before = set1(p.in_scale), after = set1(p.out_scale);
     for (int64_t i = 0; i < n; i += lanes) {
         const int64_t count = n - i < lanes ? n - i : lanes;
-        store_n(out + i, after * activated<act>(before * load_n(x + i, count)), count);
+        const F u = before * load_n(x + i, count);
+        if constexpr (act == Activation::xielu)
+            store_n(out + i, after * xielu(p.xielu, u), count);
+        else
+            store_n(out + i, after * activated<act>(u), count);
     }
 }
 

@@ -105,18 +105,6 @@ inline void gemma4_fields(Fields& f, Hyper& h) {
     f.expect("rope_parameters.sliding_attention.rope_type", {"default"});
 }
 
-// The factor on what leaves a layer: one number in a tensor. 1 where there is none, or no contents yet.
-inline Result<float> gemma4_out_scale(const TensorMap& tensors, size_t layer) {
-    const auto it = tensors.find(cat("blk.", layer, ".layer_output_scale.weight"));
-    if (it == tensors.end() || it->second->data.empty()) return 1.0f;
-    const TensorInfo& t = *it->second;
-    if (t.foreign() || info(t.type).block_len != 1 || !info(t.type).decode || t.elements() != 1)
-        return Error{ErrorCode::corrupt, t.name, "is not one number", ""};
-    float scale = 1;
-    info(t.type).decode(t.data.data(), &scale, 1);
-    return scale;
-}
-
 // Every layer with keys and values of its own.
 inline Result<ModelSpec> gemma4_spec(const Hyper& h, const TensorMap& tensors) {
     ModelSpec s = NIBBLE_TRY(gemma_spec(h, tensors, true));
@@ -126,7 +114,8 @@ inline Result<ModelSpec> gemma4_spec(const Hyper& h, const TensorMap& tensors) {
     for (size_t i = 0; i < s.layers.size(); ++i) {
         if (auto* ffn = std::get_if<TwinFfnSpec>(&s.layers[i].ffn))
             ffn->experts.router_scale = 1 / std::sqrt(static_cast<float>(h.n_embd));
-        s.layers[i].out_scale = NIBBLE_TRY(gemma4_out_scale(tensors, i));
+        s.layers[i].out_scale =
+            NIBBLE_TRY(one_number(tensors, cat("blk.", i, ".layer_output_scale.weight"), 1));
         auto& a = std::get<AttentionSpec>(s.layers[i].mixer);
         const bool slides = i < h.sliding.size() && h.sliding[i];
         a.v_norm = true;

@@ -26,7 +26,7 @@ Ref dense_hidden(Forward& f, const DenseFfnSpec& s, Ref h) {
     f.label(s.gated ? "ffn_gate_up" : "ffn_up");
     const Ref y = up(f, s, h);
     f.label("ffn_act");
-    return s.gated ? glu(f.builder(), y, {s.act}) : activate(f.builder(), y, {s.act, 1, 1});
+    return s.gated ? glu(f.builder(), y, {s.act}) : activate(f.builder(), y, {s.act, 1, 1, s.xielu});
 }
 
 Ref ffn_block(Forward& f, const DenseFfnSpec& s, Ref x, Ref residual) {
