@@ -5,8 +5,7 @@
 struct Span {
     const SpanCosts& costs;
     float* lost;  // the weights, where not rounded yet
-    float*
-        x;  // what is rounded: the weights and what makes up for the losses so far; then how far off it was
+    float* x;     // the weights and what makes up for the losses so far; then by how much it was off
     int64_t n() const { return costs.n; }
 };
 

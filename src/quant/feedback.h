@@ -44,8 +44,9 @@ class Moments {
     std::vector<float> sums_;  // on and right of the diagonal
 };
 
-// Rounds rows of feedback.cols floats, which become what was lost (w - q). `encoded` holds their bytes, row
-// after row; cols is a multiple of the type's block. Precondition: has_search(type).
+// Rounds rows of feedback.cols floats, a span of columns after the other, each revised before the next
+// (ggml/types/search.h); the rows become what was lost (w - q). `encoded` holds their bytes, row after row;
+// cols is a multiple of the type's block. Precondition: has_search(type).
 void encode_with_feedback(Type type, const Feedback& feedback, float* rows, int64_t n_rows,
                           std::byte* encoded);
 
