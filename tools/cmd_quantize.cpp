@@ -30,6 +30,10 @@ struct QuantizeCommand {
     Result<int> operator()() const;
     Result<std::vector<TensorReport>> run(const OpenedModel& model, const ConvertPlan& plan,
                                           ConvertOptions how) const;
+    // What is said of an option that is for types with a search, where no matrix gets one.
+    std::string changes_nothing() const {
+        return cat("changes nothing: no matrix gets a type that it could round otherwise (", type, ")");
+    }
     Result<PlanOptions> plan_options(bool tied) const;
     void print_plan(const ConvertPlan& plan) const;
     void print_report(const ConvertPlan& plan, const std::vector<TensorReport>& reports,
@@ -227,10 +231,8 @@ Result<std::unique_ptr<Calibration>> Calibration::start(const QuantizeCommand& c
                                                         const ConvertPlan& plan, ThreadPool& pool) {
     MomentMeter::Config measured{matrices_with_search(plan)};
     if (measured.order.empty())
-        return Error{
-            ErrorCode::invalid_argument, "--calibrate",
-            cat("changes nothing: no matrix gets a type that it could round otherwise (", command.type, ")"),
-            "leave it out, or take a smaller type"};
+        return Error{ErrorCode::invalid_argument, "--calibrate", command.changes_nothing(),
+                     "leave it out, or take a smaller type"};
     auto c = std::make_unique<Calibration>();
     RunOptions options;
     options.ctx = command.ctx;
@@ -291,7 +293,10 @@ Result<int> QuantizeCommand::operator()() const {
             "nibble: warning: %zu tensors of the source are quantized already (%s, ...): their loss stays\n",
             plan.lossy_sources.size(), printable(plan.lossy_sources[0]).c_str());
     Importance weights;
-    if (!importance.empty()) weights = NIBBLE_TRY(Importance::read(importance));
+    if (!importance.empty()) {
+        weights = NIBBLE_TRY(Importance::read(importance));
+        if (matrices_with_search(plan).empty()) print_note(cat("--importance ", changes_nothing()));
+    }
     if (dry_run) {
         print_plan(plan);
         return exit_ok;

@@ -257,6 +257,10 @@ TEST_CASE("perplexity and calibrate: numbers for scripts") {
     CHECK(
         nibble_cli({"quantize", checkpoint, (s.dir / "q").string(), "--type", "nf4", "--importance", weights})
             .code == 0);
+    const ProcessResult nothing_to_weigh = nibble_cli(
+        {"quantize", checkpoint, (s.dir / "q8").string(), "--type", "int8", "--importance", weights});
+    CHECK(nothing_to_weigh.code == 0);
+    CHECK(nothing_to_weigh.err.find("--importance changes nothing") != std::string::npos);
     const std::string to = (s.dir / "calibrated.gguf").string();
     const ProcessResult calibrated = nibble_cli({"quantize", checkpoint, to, "--type", "nf4", "--calibrate",
                                                  alice, "--windows", "2", "--ctx", "64", "--json"});
