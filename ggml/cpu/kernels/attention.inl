@@ -10,39 +10,52 @@ inline void weigh_nothing(float* s, int64_t begin, int64_t end) {
     }
 }
 
-// One row's softmax over its scores of a step, which become weights; keys outside [from, to) do not count.
-// `gaps`: some of them may have no page, and then perhaps all of those that count.
-// Scores, and so m, count in powers of two: queries are multiplied by log2(e) as well as by the scale.
-template <class P>
-inline void softmax_step(const AttentionParams& p, bool gaps, float* s, int64_t from, int64_t to, float& m,
-                         float& l, float* o, int64_t v_cols) {
+// The softmax of R rows over their scores of a step, which become weights; keys outside [from, to) do not
+// count. `gaps`: some of them may have no page, and then perhaps all of those that count; for one row at a
+// time. Scores, and so m, count in powers of two: queries are multiplied by log2(e) as well as by the scale.
+// Rows side by side fill the time that each of them would wait for its own maximum and powers.
+template <class P, int R>
+inline void softmax_step(const AttentionParams& p, bool gaps, float* scores, int64_t from, int64_t to,
+                         float* m, float* l, float* o, int64_t v_cols) {
     const int64_t begin = from / lanes * lanes, end = (to + lanes - 1) / lanes * lanes;
-    if (p.softcap > 0) {
-        const F cap = set1(p.softcap * log2_e);
-        for (int64_t j = begin; j < end; j += lanes) store(s + j, cap * tanh(load(s + j) / cap));
+    float* s[R];
+    F largest[R], total[R];
+    float new_m[R];
+    for (int r = 0; r < R; ++r) {
+        s[r] = scores + r * step_stride;
+        if (p.softcap > 0) {
+            const F cap = set1(p.softcap * log2_e);
+            for (int64_t j = begin; j < end; j += lanes) store(s[r] + j, cap * tanh(load(s[r] + j) / cap));
+        }
+        for (int64_t j = begin; j < from; ++j) s[r][j] = -infinity;
+        for (int64_t j = to; j < end; ++j) s[r][j] = -infinity;
+        largest[r] = set1(m[r]);
+        total[r] = zero();
     }
-    for (int64_t j = begin; j < from; ++j) s[j] = -infinity;
-    for (int64_t j = to; j < end; ++j) s[j] = -infinity;
-    F largest = set1(m);
-    for (int64_t j = begin; j < end; j += lanes) largest = max(largest, load(s + j));
-    const float new_m = max_of(largest);
-    if (new_m == -infinity && gaps) return;  // no key has a page: there are no values to weigh
-    F total = zero();
-    for (int64_t j = begin; j < end; j += lanes) {
-        const F e = exp2(load(s + j) - set1(new_m));
-        P::store_weights(s, j, e);
-        total = total + e;
+    for (int64_t j = begin; j < end; j += lanes)
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) largest[r] = max(largest[r], load(s[r] + j));
+    for (int r = 0; r < R; ++r) new_m[r] = max_of(largest[r]);
+    if (R == 1 && gaps && new_m[0] == -infinity) return;  // no key has a page: there are no values to weigh
+    for (int64_t j = begin; j < end; j += lanes)
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+            const F e = exp2(load(s[r] + j) - set1(new_m[r]));
+            P::store_weights(s[r], j, e);
+            total[r] = total[r] + e;
+        }
+    for (int r = 0; r < R; ++r, o += v_cols) {
+        weigh_nothing<P>(s[r], begin, end);
+        if (new_m[r] == m[r]) {  // nothing shrinks
+            l[r] += sum(total[r]);
+            continue;
+        }
+        alignas(64) float shrink[lanes];
+        store(shrink, exp2(set1(m[r]) - set1(new_m[r])));
+        l[r] = l[r] * shrink[0] + sum(total[r]);
+        m[r] = new_m[r];
+        for (int64_t i = 0; i < v_cols; i += lanes) store(o + i, load(o + i) * set1(shrink[0]));
     }
-    weigh_nothing<P>(s, begin, end);
-    if (new_m == m) {  // nothing shrinks
-        l += sum(total);
-        return;
-    }
-    alignas(64) float shrink[lanes];
-    store(shrink, exp2(set1(m) - set1(new_m)));
-    l = l * shrink[0] + sum(total);
-    m = new_m;
-    for (int64_t i = 0; i < v_cols; i += lanes) store(o + i, load(o + i) * set1(shrink[0]));
 }
 
 // total (m, l, o) becomes the join of itself and one split's result; a split without keys changes nothing.
@@ -228,11 +241,18 @@ template <class P>
 inline void softmax_rows(const AttentionBlock& b, const AttentionTile<P>& t, const AttentionStep& step) {
     const SeenKeys seen{&b, &step};
     const int64_t group = b.params->n_heads / b.params->n_kv_heads;
-    for (int64_t r = 0; r < t.rows; ++r)
-        if (const int64_t token = r / group % b.n_tokens, from = seen.from(token), to = seen.to(token);
-            from < to)
-            softmax_step<P>(*b.params, step.gaps, t.scores + r * step_stride, from, to, t.m[r], t.l[r],
-                            t.o + r * t.v_cols, t.v_cols);
+    for (int64_t first = 0; first < t.rows; first += group) {
+        const int64_t token = first / group % b.n_tokens, from = seen.from(token), to = seen.to(token);
+        if (from >= to) continue;
+        const auto rows = [&]<int R>(int64_t r) {
+            softmax_step<P, R>(*b.params, step.gaps, t.scores + r * step_stride, from, to, t.m + r, t.l + r,
+                               t.o + r * t.v_cols, t.v_cols);
+        };
+        int64_t r = first;
+        if (!step.gaps)
+            for (; r + 4 <= first + group; r += 4) rows.template operator()<4>(r);
+        for (; r < first + group; ++r) rows.template operator()<1>(r);
+    }
 }
 
 // A few tokens' heads against the keys of a step, straight from the cache where its type allows.
