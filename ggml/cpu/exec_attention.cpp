@@ -40,9 +40,7 @@ Rows rows_of(const Operands& o, int64_t sequence) {
 }
 
 // The context that a sequence's table can address, in splits.
-int64_t table_splits(const Operands& o) {
-    return ceil_div(o.page_table.cols * o.p.page_size, split_tokens(o.p));
-}
+int64_t table_splits(const Operands& o) { return Splits(o.p).of(o.page_table.cols * o.p.page_size - 1) + 1; }
 
 size_t record_bytes(const Operands& o, int64_t tokens) {
     return static_cast<size_t>(tokens * o.p.n_heads * table_splits(o) * partial_floats(o.p)) * sizeof(float);
@@ -81,10 +79,11 @@ AttentionBlock block_of(const Operands& o, const Tile& tile, int64_t kv_head) {
     b.first_position = std::max(0, *o.positions.row<int32_t>(tile.first));
     b.n_tokens = tile.count;
     b.kv_head = static_cast<int32_t>(kv_head);
-    const int64_t size = split_tokens(o.p), last = b.first_position + tile.count - 1;
+    const Splits splits(o.p);
+    const int64_t last = b.first_position + tile.count - 1;
     const int64_t lowest = o.p.window > 0 ? std::max<int64_t>(0, b.first_position - o.p.window + 1) : 0;
-    b.split_begin = lowest / size;
-    b.split_end = std::min(last / size + 1, table_splits(o));
+    b.split_begin = splits.of(lowest);
+    b.split_end = std::min(splits.of(last) + 1, table_splits(o));
     return b;
 }
 
@@ -147,9 +146,9 @@ void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scrat
         longest = std::max<int64_t>(longest, *o.positions.row<int32_t>(r.first + r.count - 1) + 1);
     }
     const size_t workers_bytes = worker_bytes * static_cast<size_t>(exec.pool->size());
-    if (o.q.rows <= split_batch && longest > split_tokens(o.p) && tiles * heads < 8 * exec.pool->size() &&
+    const int64_t splits = std::min(Splits(o.p).of(longest - 1) + 1, table_splits(o));
+    if (o.q.rows <= split_batch && splits > 1 && tiles * heads < 8 * exec.pool->size() &&
         exec.pool->size() > 1) {
-        const int64_t splits = std::min(ceil_div(longest, split_tokens(o.p)), table_splits(o));
         const int64_t task_heads = heads_per_task(exec, o, tokens, most_rows, tiles * splits);
         return run_split(exec, o, tokens, tiles, task_heads, splits, scratch.data(), worker_bytes,
                          reinterpret_cast<float*>(scratch.data() + workers_bytes));

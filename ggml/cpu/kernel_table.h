@@ -2,6 +2,7 @@
 // Kernels are pure functions of their arguments; splitting work over threads happens above them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -95,7 +96,7 @@ struct AttentionBlock {
     int64_t n_tokens = 0;
     int32_t kv_head = 0;   // the first of
     int32_t kv_heads = 1;  // so many, if there is one token only: together they read the cache in its order
-    int64_t split_begin = 0, split_end = 0;  // of split_tokens() each, counted from position 0
+    int64_t split_begin = 0, split_end = 0;  // of Splits
     float* partial = nullptr;                // first token's record; see partial_stride()
     int64_t partial_stride = 0;              // floats from one token's records to the next token's
     std::byte* scratch = nullptr;            // attention_scratch_bytes(), 64-byte aligned
@@ -172,11 +173,28 @@ struct KernelTable {
     void (*ssm_scan)(const StateBlock&);
 };
 
-// The context is cut at multiples of this many tokens, whatever the batch: whole pages, about 256 tokens.
-inline int64_t split_tokens(const AttentionParams& p) {
-    constexpr int64_t about = 256;
-    return p.page_size >= about ? p.page_size : about / p.page_size * p.page_size;
-}
+// Where the context is cut, whatever the batch: splits of whole pages, of about 256 tokens at first and of
+// two and four times as many where enough lie before them to keep every thread busy. What a split gives has
+// to be joined with the others, so few are better.
+class Splits {
+  public:
+    explicit Splits(const AttentionParams& p)
+        : unit_(p.page_size >= about ? p.page_size : about / p.page_size * p.page_size) {}
+    int64_t begin(int64_t split) const {
+        const int64_t twos = std::clamp<int64_t>(split - singles, 0, pairs),
+                      fours = std::max<int64_t>(split - singles - pairs, 0);
+        return unit_ * (std::min(split, singles) + 2 * twos + 4 * fours);
+    }
+    int64_t of(int64_t position) const {
+        const int64_t unit = position / unit_, behind = unit - singles - 2 * pairs;
+        if (behind >= 0) return singles + pairs + behind / 4;
+        return unit < singles ? unit : singles + (unit - singles) / 2;
+    }
+
+  private:
+    static constexpr int64_t about = 256, singles = 8, pairs = 12;
+    int64_t unit_;
+};
 // A partial record: maximum, sum of exponentials, padding to 16 floats, then the weighted values.
 inline constexpr int64_t partial_header = 16;
 inline int64_t partial_floats(const AttentionParams& p) {

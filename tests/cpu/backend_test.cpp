@@ -116,8 +116,10 @@ TEST_CASE("memory: aligned, refused when absurd") {
     CHECK(!b->place(t, WeightUse::matmul));
 }
 
-// A sequence of `total` tokens, prefilled in chunks of `chunk`; returns all attention outputs.
-std::vector<float> prefill(CpuBackend& b, Type type, AttentionParams p, int64_t total, int64_t chunk) {
+// A sequence of `total` tokens, prefilled in chunks of `chunk`; returns the attention outputs of tokens from
+// `from` on, and zeros before them.
+std::vector<float> prefill(CpuBackend& b, Type type, AttentionParams p, int64_t total, int64_t chunk,
+                           int64_t from = 0) {
     const int64_t per_seq = total / p.page_size + 1, cache_rows = per_seq * p.n_kv_heads * p.page_size;
     const auto width = [](int32_t heads, int32_t dim) { return int64_t{heads} * dim; };
     std::vector<float> q = normal(static_cast<size_t>(total * width(p.n_heads, p.head_dim)), 1);
@@ -137,8 +139,8 @@ std::vector<float> prefill(CpuBackend& b, Type type, AttentionParams p, int64_t 
     std::vector<float> sinks = normal(static_cast<size_t>(p.n_heads), 4);
     const RopeStoreParams store{p.n_heads, p.n_kv_heads, p.head_dim,     p.v_head_dim,
                                 0,         p.page_size,  RopeStyle::half};
-    for (int64_t at = 0; at < total; at += chunk) {
-        const int64_t n = std::min(chunk, total - at);
+    for (int64_t at = 0, n = 0; at < total; at += n) {
+        n = at < from ? std::min<int64_t>(512, from - at) : std::min(chunk, total - at);
         std::vector<int32_t> positions, slots, seq{0, static_cast<int32_t>(n)};
         for (int64_t i = at; i < at + n; ++i) {
             positions.push_back(static_cast<int32_t>(i));
@@ -161,6 +163,7 @@ std::vector<float> prefill(CpuBackend& b, Type type, AttentionParams p, int64_t 
              k_cache.tensor,
              v_cache.tensor},
             {rq});
+        if (at < from) continue;
         run(b, attention_op, p,
             {rq, k_cache.tensor, v_cache.tensor, tensor(seq, 1, 2), tensor(positions, n, 1),
              tensor(pages, 1, per_seq), tensor(sinks, 1, p.n_heads)},
@@ -194,6 +197,39 @@ TEST_CASE(
                 CHECK(std::memcmp(whole.data(), chunked.data(), whole.size() * 4) == 0);
             }
         }
+    }
+}
+
+TEST_CASE("attention: behind long contexts, too, and every key that is seen counts once") {
+    for (const KernelTable* t : tables()) {
+        auto one = backend(*t, 1), many = backend(*t, 3);
+        for (const int32_t window : {0, 2100})
+            for (const int64_t from : {2040, 4600, 8185}) {
+                INFO(t->name << " window " << window << " from " << from);
+                const int64_t total = from + 12;
+                AttentionParams p{4, 2, 32, 32, 16, window, 0.2f, 0};
+                const auto whole = prefill(*one, Type::f16, p, total, 512, from);
+                for (const int64_t chunk : {1, 5}) {
+                    const auto chunked = prefill(*many, Type::f16, p, total, chunk, from);
+                    CHECK(std::memcmp(whole.data(), chunked.data(), whole.size() * 4) == 0);
+                }
+                p.scale = 0;  // all keys count alike, beside the sink
+                const auto mean = prefill(*many, Type::f16, p, total, 12, from);
+                const auto v = normal(static_cast<size_t>(total * 64), 3), sinks = normal(4, 4);
+                for (const int64_t row : {from, total - 1})
+                    for (const int64_t column : {0, 31, 40, 127}) {
+                        const int64_t head = column / 32,
+                                      first = window > 0 ? std::max<int64_t>(0, row - window + 1) : 0;
+                        double sum = 0;
+                        for (int64_t j = first; j <= row; ++j)
+                            sum += static_cast<double>(
+                                v[static_cast<size_t>(j * 64 + head / 2 * 32 + column % 32)]);
+                        const double keys = static_cast<double>(row - first + 1),
+                                     sink = std::exp(static_cast<double>(sinks[static_cast<size_t>(head)])),
+                                     got = static_cast<double>(mean[static_cast<size_t>(row * 128 + column)]);
+                        CHECK(std::fabs(got - sum / (keys + sink)) < 2e-4);
+                    }
+            }
     }
 }
 

@@ -324,13 +324,14 @@ inline void attend_tile(const AttentionBlock& b, const AttentionTile<P>& t, cons
 // All steps of one split, as far as the last token sees.
 template <class P>
 inline void attend_split(const AttentionBlock& b, const AttentionTile<P>& t, int64_t split) {
-    const int64_t size = split_tokens(*b.params), page = b.params->page_size, rows = t.rows / b.kv_heads;
-    const auto stop = [&](int64_t splits) {
-        const int64_t seen = b.first_position + b.n_tokens;
-        return seen < splits * size ? seen : splits * size;
+    const Splits splits(*b.params);
+    const int64_t page = b.params->page_size, rows = t.rows / b.kv_heads;
+    const auto stop = [&](int64_t next_split) {
+        const int64_t seen = b.first_position + b.n_tokens, begin = splits.begin(next_split);
+        return seen < begin ? seen : begin;
     };
     const int64_t end = stop(split + 1);
-    AttentionStep step(b, split * size, end);
+    AttentionStep step(b, splits.begin(split), end);
     while (step.start < end) {
         const int64_t after = step.start + step_keys;
         const AttentionStep next =
@@ -348,9 +349,10 @@ inline void attend_split(const AttentionBlock& b, const AttentionTile<P>& t, int
 }
 
 inline bool sees_split(const AttentionBlock& b, int64_t token, int64_t split) {
-    const int64_t position = b.first_position + token, size = split_tokens(*b.params);
-    if (split * size > position) return false;
-    return b.params->window <= 0 || (split + 1) * size > position - b.params->window + 1;
+    const int64_t position = b.first_position + token;
+    const Splits splits(*b.params);
+    if (splits.begin(split) > position) return false;
+    return b.params->window <= 0 || splits.begin(split + 1) > position - b.params->window + 1;
 }
 
 template <class P>
