@@ -331,20 +331,20 @@ inline void attend_split(const AttentionBlock& b, const AttentionTile<P>& t, int
         return seen < begin ? seen : begin;
     };
     const int64_t end = stop(split + 1);
-    AttentionStep step(b, splits.begin(split), end);
-    while (step.start < end) {
-        const int64_t after = step.start + step_keys;
-        const AttentionStep next =
-            after < end ? AttentionStep(b, after, end) : AttentionStep(b, end, stop(b.split_end));
-        if (step.count > 0 && P::depth == 1 && rows <= direct_rows)
+    for (int64_t start = splits.begin(split); start < end; start += step_keys) {
+        const AttentionStep step(b, start, end);
+        if (step.count == 0) continue;
+        if (P::depth == 1 && rows <= direct_rows) {
             attend_few(b, t, step);
-        else if (step.count > 0)
-            for (int64_t h = 0; h < b.kv_heads; ++h) {
-                const bool last = h + 1 == b.kv_heads;
-                attend_tile(b, t.part(h * rows, rows), step, h * page, last ? next : step,
-                            last ? 0 : (h + 1) * page);
-            }
-        step = next;
+            continue;
+        }
+        const int64_t after = start + step_keys;
+        const AttentionStep next(b, after < end ? after : end, after < end ? end : stop(b.split_end));
+        for (int64_t h = 0; h < b.kv_heads; ++h) {
+            const bool last = h + 1 == b.kv_heads;
+            attend_tile(b, t.part(h * rows, rows), step, h * page, last ? next : step,
+                        last ? 0 : (h + 1) * page);
+        }
     }
 }
 
