@@ -1,40 +1,30 @@
-// matmul: quantizes activations once when a weight wants int8, then cuts all weights' outputs into blocks.
+// matmul: turns activations once into what the weights are multiplied by, then cuts all outputs into blocks.
 // Blocks of every weight of the instruction go into one parallel region.
 #include <algorithm>
 #include <array>
 
 #include "ggml/base/checked.h"
 #include "ggml/cpu/exec.h"
-#include "ggml/cpu/int8_layout.h"
+#include "ggml/cpu/operands.h"
 
 namespace nibble::cpu {
 namespace {
 
-bool needs_int8(const Exec& exec, const OpArgs& a) {
-    for (int32_t i = 0; i < a.params->as<MatmulParams>().n_weights; ++i)
-        if (exec.kernels->int8_path(info(a.in[2 + static_cast<size_t>(i)].type))) return true;
-    return false;
+Operands operands_of(const Exec& exec, const OpArgs& a) {
+    const auto n_weights = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
+    return {*exec.kernels, a.in.subspan(2, n_weights), a.in[0].rows, a.in[0].cols};
 }
 
-Int8Rows quantize_rows(const Exec& exec, const Tensor& x, std::byte* memory) {
-    const Int8Layout layout = int8_layout(x.rows, x.cols);
-    int8_t* q = reinterpret_cast<int8_t*>(memory);
-    auto* const block_list = reinterpret_cast<Int8Block*>(memory + layout.blocks);
-    auto* const halves = reinterpret_cast<Int8Halves*>(memory + layout.halves);
+void prepare(const Exec& exec, const Tensor& x, const Operands& operands) {
     // One long row is cut as well: blocks are independent.
     constexpr int64_t piece = 64 * int8_block;
-    const int64_t pieces = ceil_div(x.cols, piece), blocks = x.cols / int8_block;
-    const int64_t tile_rows = exec.kernels->tile_rows;
+    const int64_t pieces = ceil_div(x.cols, piece);
     exec.rows(x.rows * pieces, 4 * std::min(piece, x.cols), [&](int64_t first, int64_t last, int) {
         for (int64_t i = first; i < last; ++i) {
-            const int64_t r = i / pieces, c = i % pieces * piece, tile = r / tile_rows * tile_rows;
-            const int64_t h = std::min(tile_rows, x.rows - tile);  // rows of this tile
-            const int64_t place = tile * blocks + c / int8_block * h + (r - tile);
-            exec.kernels->quantize(x.row(r) + c, std::min(piece, x.cols - c), h, q + place * int8_block,
-                                   block_list + place, halves + place);
+            const int64_t r = i / pieces, c = i % pieces * piece;
+            operands.write(*exec.kernels, 0, x.rows, r, c, std::min(piece, x.cols - c), x.row(r) + c);
         }
     });
-    return {q, block_list, halves};
 }
 
 size_t worker_scratch(const Exec& exec, const OpArgs& a) {
@@ -75,8 +65,10 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
     const auto n_weights = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
     const Tensor &x = a.in[0], &residual = a.in[1], &out = a.out[0];
     if (x.rows == 0) return;
-    const Int8Rows xq = needs_int8(exec, a) ? quantize_rows(exec, x, scratch.data()) : Int8Rows{};
-    std::byte* const workers = scratch.data() + (xq.q ? int8_layout(x.rows, x.cols).bytes : 0);
+    Operands operands = operands_of(exec, a);
+    operands.place(scratch.data());
+    if (operands.prepared()) prepare(exec, x, operands);
+    std::byte* const workers = scratch.data() + operands.bytes();
     const size_t per_worker = worker_scratch(exec, a);
     const Cut cut = cut_work(exec, a, n_weights);
 
@@ -87,7 +79,6 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
         for (; column_task >= cut.first_task[i + 1]; ++i) before += a.in[2 + i].rows;
         const Tensor &w = a.in[2 + i], &bias = a.in[2 + n_weights + i];
         const int64_t n0 = (column_task - cut.first_task[i]) * cut.columns, column = before + n0;
-        const int64_t blocks = x.cols / int8_block;
         MatmulBlock b;
         b.type = &info(w.type);
         b.w = w.row<std::byte>(n0);
@@ -99,7 +90,7 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
         b.m = std::min(cut.rows, x.rows - r0);
         b.x = x.row(r0);
         b.x_stride = x.stride / 4;
-        if (xq.q) b.xq = {xq.q + r0 * x.cols, xq.blocks + r0 * blocks, xq.halves + r0 * blocks};
+        operands.give(b, r0);
         b.bias = bias ? bias.row(0) + n0 : nullptr;
         b.residual = residual ? residual.row(r0) + column : nullptr;
         b.residual_stride = residual.stride / 4;
@@ -117,9 +108,8 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
 }
 
 size_t matmul_scratch(const Exec& exec, const OpArgs& a) {
-    const Tensor& x = a.in[0];
-    const int64_t quantized = needs_int8(exec, a) ? int8_layout(x.rows, x.cols).bytes : 0;
-    return static_cast<size_t>(quantized) + static_cast<size_t>(exec.pool->size()) * worker_scratch(exec, a);
+    return static_cast<size_t>(operands_of(exec, a).bytes()) +
+           static_cast<size_t>(exec.pool->size()) * worker_scratch(exec, a);
 }
 
 }  // namespace nibble::cpu

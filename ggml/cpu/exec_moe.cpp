@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ggml/cpu/exec.h"
-#include "ggml/cpu/int8_layout.h"
+#include "ggml/cpu/operands.h"
 
 namespace nibble::cpu {
 namespace {
@@ -21,19 +21,22 @@ struct Work {
     const OpArgs& a;
     MoeMatmulParams p;
     int64_t k, n, max_pairs;
-    bool int8 = false, real = false;  // what the weights read
+    Operands operands;
     // From the start of the scratch.
-    int64_t first_at, pairs_at, tasks_at, int8_at, real_at, workers_at, kernel_bytes, per_worker, bytes;
+    int64_t first_at, pairs_at, tasks_at, operands_at, real_at, workers_at, kernel_bytes, per_worker, bytes;
     std::byte* scratch = nullptr;
 
-    Work(const Exec& e, const OpArgs& args) : exec(e), a(args), p(args.params->as<MoeMatmulParams>()) {
-        k = weight(0).cols;
-        n = weight(0).rows / p.n_experts;
-        max_pairs = a.in[0].rows * p.n_used;
+    Work(const Exec& e, const OpArgs& args)
+        : exec(e),
+          a(args),
+          p(args.params->as<MoeMatmulParams>()),
+          k(weight(0).cols),
+          n(weight(0).rows / p.n_experts),
+          max_pairs(a.in[0].rows * p.n_used),
+          operands(*e.kernels, a.in.subspan(2, static_cast<size_t>(p.n_weights)), max_pairs, k) {
         int64_t kernel = 0;
         for (int32_t i = 0; i < p.n_weights; ++i) {
             const Tensor& w = weight(i);
-            (exec.kernels->int8_path(info(w.type)) ? int8 : real) = true;
             kernel = std::max(kernel, static_cast<int64_t>(exec.kernels->matmul_scratch(
                                           info(w.type), w.cols, w.layout == Layout::packed)));
         }
@@ -41,9 +44,9 @@ struct Work {
         first_at = 0;
         pairs_at = after(first_at, (int64_t{p.n_experts} + 1) * 8);
         tasks_at = after(pairs_at, max_pairs * 4);
-        int8_at = after(tasks_at, (int64_t{p.n_experts} + 1) * 8);
-        real_at = after(int8_at, int8 ? int8_layout(max_pairs, k).bytes : 0);
-        workers_at = after(real_at, real ? max_pairs * k * 4 : 0);
+        operands_at = after(tasks_at, (int64_t{p.n_experts} + 1) * 8);
+        real_at = after(operands_at, operands.bytes());
+        workers_at = after(real_at, operands.f32() ? max_pairs * k * 4 : 0);
         kernel_bytes = round_up(kernel, cache_line);
         per_worker = kernel_bytes + round_up(tile_floats() * 4, cache_line);
         bytes = workers_at + per_worker * exec.pool->size();
@@ -97,26 +100,15 @@ int64_t sort_pairs(const Work& w) {
 }
 
 // Brings the inputs into the order of the pairs, as the kernels want them: an expert's rows are a matrix.
-Int8Rows prepare(const Work& w, int64_t n_pairs) {
-    const Int8Layout layout = int8_layout(w.max_pairs, w.k);
-    std::byte* const memory = w.scratch + w.int8_at;
-    auto* const q = reinterpret_cast<int8_t*>(memory);
-    auto* const blocks = reinterpret_cast<Int8Block*>(memory + layout.blocks);
-    auto* const halves = reinterpret_cast<Int8Halves*>(memory + layout.halves);
-    const int64_t tile_rows = w.exec.kernels->tile_rows, per_row = w.k / int8_block;
+void prepare(const Work& w, int64_t n_pairs) {
     w.exec.rows(n_pairs, 4 * w.k, [&](int64_t begin, int64_t end, int) {
         for (int64_t i = begin; i < end; ++i) {
             const float* const x = w.input(w.pairs()[i]);
-            if (w.real) std::memcpy(w.gathered() + i * w.k, x, static_cast<size_t>(w.k) * 4);
-            if (!w.int8) continue;
-            const int64_t e = w.expert(w.pairs()[i]), first = w.first()[e], m = w.first()[e + 1] - first;
-            const int64_t r = i - first, tile = r / tile_rows * tile_rows;
-            const int64_t h = std::min(tile_rows, m - tile);
-            const int64_t place = (first + tile) * per_row + (r - tile);
-            w.exec.kernels->quantize(x, w.k, h, q + place * int8_block, blocks + place, halves + place);
+            if (w.operands.f32()) std::memcpy(w.gathered() + i * w.k, x, static_cast<size_t>(w.k) * 4);
+            const int64_t e = w.expert(w.pairs()[i]);
+            w.operands.write(*w.exec.kernels, w.first()[e], w.first()[e + 1], i, 0, w.k, x);
         }
     });
-    return {q, blocks, halves};
 }
 
 // One block of one expert's product: `rows` pairs from `pair`, `columns` outputs from n0 of weight i.
@@ -124,11 +116,10 @@ struct Block {
     int64_t i, expert, pair, rows, n0, columns;
 };
 
-void run_block(const Work& w, const Int8Rows& xq, const Block& k, int worker) {
+void run_block(const Work& w, const Block& k, int worker) {
     const Tensor &weight = w.weight(k.i), &bias = w.bias(k.i);
     std::byte* const memory = w.scratch + w.workers_at + worker * w.per_worker;
     auto* const tile = reinterpret_cast<float*>(memory + w.kernel_bytes);
-    const int64_t per_row = w.k / int8_block;
     MatmulBlock b;
     b.type = &info(weight.type);
     b.w = weight.row<std::byte>(k.expert * w.n + k.n0);
@@ -138,9 +129,9 @@ void run_block(const Work& w, const Int8Rows& xq, const Block& k, int worker) {
     b.n = k.columns;
     b.k = w.k;
     b.m = k.rows;
-    if (w.real) b.x = w.gathered() + k.pair * w.k;
+    if (w.operands.f32()) b.x = w.gathered() + k.pair * w.k;
     b.x_stride = w.k;
-    if (w.int8) b.xq = {xq.q + k.pair * w.k, xq.blocks + k.pair * per_row, xq.halves + k.pair * per_row};
+    w.operands.give(b, k.pair);
     b.bias = bias ? bias.row(0) + k.expert * w.n + k.n0 : nullptr;
     b.out = tile;
     b.out_stride = w.column_limit();
@@ -156,9 +147,10 @@ void run_block(const Work& w, const Int8Rows& xq, const Block& k, int worker) {
 void run_moe_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
     Work w(exec, a);
     w.scratch = scratch.data();
+    w.operands.place(w.scratch + w.operands_at);
     if (w.max_pairs == 0) return;
     const int64_t n_pairs = sort_pairs(w);
-    const Int8Rows xq = prepare(w, n_pairs);
+    prepare(w, n_pairs);
 
     // Columns in as large pieces as leave every thread some; an expert's rows in pieces of the kernel's.
     const int64_t step = exec.kernels->matmul_shape.column_step, rows = w.row_limit();
@@ -176,8 +168,7 @@ void run_moe_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scra
         const int64_t e = std::upper_bound(tasks, tasks + w.p.n_experts + 1, t) - tasks - 1;
         const int64_t row_blocks = (tasks[e + 1] - tasks[e]) / column_blocks, local = t - tasks[e];
         const int64_t pair = w.first()[e] + local % row_blocks * rows, n0 = local / row_blocks * columns;
-        run_block(w, xq,
-                  {i, e, pair, std::min(rows, w.first()[e + 1] - pair), n0, std::min(columns, w.n - n0)},
+        run_block(w, {i, e, pair, std::min(rows, w.first()[e + 1] - pair), n0, std::min(columns, w.n - n0)},
                   worker);
     };
     const int64_t total = per_weight * w.p.n_weights;

@@ -34,6 +34,11 @@ struct Int8Rows {
 };
 inline constexpr int64_t int8_block = 32;
 
+// What weights of a type are multiplied by: activations as they are, rounded to bf16, or as Int8Rows.
+enum class Operand : uint8_t { f32, bf16, int8 };
+// Rows of bf16 are filled up with zeros to a multiple of so many columns.
+inline constexpr int64_t bf16_step = 32;
+
 // Kernels ask for weights that stream by so many bytes before their use, if so many rows of activations meet
 // them: a block of weights then takes so long that the processor does not look far enough ahead by itself.
 // With fewer rows it does, and asking costs. Panels are always filled so.
@@ -55,9 +60,12 @@ struct MatmulBlock {
     Lookahead lookahead;
     int64_t n = 0;  // weight rows = output columns
     int64_t k = 0;
-    int64_t m = 0;             // activation rows
-    const float* x = nullptr;  // used when the type has no int8 path
-    int64_t x_stride = 0;      // floats
+    int64_t m = 0;  // activation rows
+    // Of these, what the type's operand is.
+    const float* x = nullptr;
+    int64_t x_stride = 0;          // floats
+    const uint16_t* xb = nullptr;  // [m x xb_stride]
+    int64_t xb_stride = 0;         // K rounded up to bf16_step
     Int8Rows xq;
     const float* bias = nullptr;      // [n] or null
     const float* residual = nullptr;  // [m x n] or null
@@ -145,10 +153,12 @@ struct KernelTable {
     void (*pack_group)(const TypeInfo&, const std::byte* w, int64_t stride, int64_t n, int64_t k,
                        std::byte* group);
 
-    bool (*int8_path)(const TypeInfo&);  // whether matmul reads Int8Rows for this weight type
+    Operand (*operand)(const TypeInfo&);
     int tile_rows;
     // k values of one row of a tile of height `h`; the pointers are to its place in their first block.
     void (*quantize)(const float* x, int64_t k, int64_t h, int8_t* q, Int8Block* blocks, Int8Halves* halves);
+    // n values rounded to bf16, and zeros up to a multiple of bf16_step; null where no type wants them.
+    void (*round)(const float* x, int64_t n, uint16_t* out);
     MatmulShape matmul_shape;
     size_t (*matmul_scratch)(const TypeInfo&, int64_t k, bool packed);  // bytes per thread
     void (*matmul)(const MatmulBlock&);
@@ -161,7 +171,7 @@ struct KernelTable {
     // Rotates n_heads heads by one row of a rope table (null: none), then the Hadamard transform if any.
     void (*rope)(const RopeStoreParams&, int32_t n_heads, const float* table, const float* x, float* out);
 
-    bool bf16_attention;  // products of numbers rounded to bf16, unless a cache is f32
+    bool bf16_products;  // attention rounds what it multiplies to bf16, unless a cache is f32; see operand
     size_t (*attention_scratch_bytes)(const AttentionParams&);
     int64_t (*attention_tile_tokens)(const AttentionParams&);
     void (*attention)(const AttentionBlock&);

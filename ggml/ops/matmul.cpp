@@ -81,6 +81,9 @@ std::vector<OpCase> cases() {
         if (block == 1)
             for (const int64_t k : {1, 7, 15, 17, 63}) list.push_back(single(t.type, 6, 21, k, true, true));
     }
+    // Longer than the part of a weight that stays in the cache at once.
+    for (const Type type : {Type::f32, Type::f16, Type::bf16})
+        list.push_back(single(type, 40, 70, 2112, true, false));
     // As wide as the feed-forward of a 70B model: more than a kernel keeps of a row.
     for (const int64_t rows : {1, 2}) list.push_back(single(Type::q8_0, rows, 16, 28672, true, false));
     list.push_back(

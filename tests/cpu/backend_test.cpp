@@ -237,7 +237,7 @@ TEST_CASE("every instruction set gives nearly the same attention") {
     const AttentionParams p{4, 2, 64, 64, 32, 0, 0.125f, 0};
     const auto plain = prefill(*backend(*tables()[0], 1), Type::f16, p, 300, 300);
     for (const KernelTable* t : tables()) {
-        const double allowed = t->bf16_attention ? 1e-5 : 1e-11;  // products of 8 bits
+        const double allowed = t->bf16_products ? 1e-5 : 1e-11;  // products of 8 bits
         CHECK(nmse(plain, prefill(*backend(*t, 2), Type::f16, p, 300, 64)) < allowed);
     }
 }

@@ -10,6 +10,7 @@
 #include "ggml/base/cat.h"
 #include "ggml/cpu/cpu_backend.h"
 #include "tests/cuda/mirror.h"
+#include "tests/exact_cpu.h"
 #include "tests/nmse.h"
 #include "tests/output_rows.h"
 
@@ -62,11 +63,10 @@ Logits logits(const std::string& model, std::span<Backend* const> backends, int3
 }  // namespace
 
 TEST_CASE("a model on the GPU gives the CPU's logits, whole and split") {
-    auto cpu = CpuBackend::create({2, "", true});
+    const auto cpu = exact_cpu(2);
     const auto gpu = test_card();
-    REQUIRE(cpu);
     if (!gpu) return;
-    Backend* const both[] = {cpu->get(), gpu.get()};
+    Backend* const both[] = {cpu.get(), gpu.get()};
     for (const std::string model :
          {"models/fairytale-int8.gguf", "models/fairytale", "tests/golden/models/deepseek_v3",
           "tests/golden/models/qwen3_5", "tests/golden/models/lfm2", "tests/golden/models/gemma4_moe",

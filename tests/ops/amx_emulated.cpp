@@ -30,7 +30,7 @@ namespace nibble::cpu::amx_emulated {
 #include "ggml/cpu/simd/amx.inl"
 #include "ggml/cpu/kernels/all.inl"
 #include "ggml/cpu/kernels/attention_pairs.inl"
-#include "ggml/cpu/kernels/tiles_attention.inl"
+#include "ggml/cpu/kernels/matmul_pairs.inl"
 #include "ggml/cpu/kernels/tiles_bf16.inl"
 #include "ggml/cpu/kernels/tiles.inl"
 // clang-format on
@@ -46,13 +46,11 @@ namespace nibble::cpu::amx_emulated {
 namespace nibble {
 
 const cpu::KernelTable& amx_emulated() {
-    static constexpr cpu::KernelTable table =
-        cpu::amx_emulated::with_paired_attention<cpu::amx_emulated::TilePairs>(
-            cpu::amx_emulated::make_tiled_table(
-                "amx-emulated", "AVX-512 F, BW, VL, DQ, VNNI or BF16", [](const cpu::Features& f) {
-                    return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
-                           f.avx512vnni && f.avx512bf16;
-                }));
+    static constexpr cpu::KernelTable table = cpu::amx_emulated::make_tiled_table(
+        "amx-emulated", "AVX-512 F, BW, VL, DQ, VNNI or BF16", [](const cpu::Features& f) {
+            return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
+                   f.avx512vnni && f.avx512bf16;
+        });
     return table;
 }
 

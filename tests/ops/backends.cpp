@@ -46,7 +46,7 @@ std::vector<TestBackend> test_backends() {
     for (const cpu::KernelTable* table : test_tables())
         if (auto backend = cpu_backend(*table, 3, true))
             list.push_back(
-                {cat("cpu ", table->name, ", 3 threads"), std::move(backend), table->bf16_attention});
+                {cat("cpu ", table->name, ", 3 threads"), std::move(backend), table->bf16_products});
     return list;
 }
 
@@ -64,12 +64,12 @@ std::vector<std::pair<TestBackend, TestBackend>> thread_pairs() {
 std::vector<std::pair<TestBackend, TestBackend>> tile_pairs() {
     std::vector<std::pair<TestBackend, TestBackend>> list;
 #if defined(__x86_64__)
-    const auto vectors = cpu::select_table("avx512vnni");
+    const auto vectors = cpu::select_table("avx512bf16");
     if (!vectors) {
-        MESSAGE("not covered on this machine: the tiles of AMX against AVX-512 VNNI");
+        MESSAGE("not covered on this machine: the tiles of AMX against AVX-512 BF16");
         return list;
     }
-    const TestBackend expected{"avx512vnni", cpu_backend(**vectors, 2, true)};
+    const TestBackend expected{"avx512bf16", cpu_backend(**vectors, 2, true)};
     for (const cpu::KernelTable* table : test_tables())
         if (table->name.starts_with("amx"))
             if (auto backend = cpu_backend(*table, 2, true))

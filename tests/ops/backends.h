@@ -15,7 +15,7 @@ namespace nibble {
 struct TestBackend {
     std::string name;
     std::shared_ptr<Backend> backend;
-    bool bf16_attention = false;  // see KernelTable
+    bool bf16_products = false;  // see KernelTable
 };
 
 #if defined(__x86_64__)

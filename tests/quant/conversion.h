@@ -46,8 +46,9 @@ inline Result<std::vector<TensorReport>> quantize(const OpenedModel& model, std:
 
 inline std::shared_ptr<Backend> cpu_backend() { return std::move(*CpuBackend::create()); }
 
-inline std::vector<float> logits_of(const std::filesystem::path& path) {
-    auto s = SingleSequence::load(path, Type::f32, cpu_backend());
+inline std::vector<float> logits_of(const std::filesystem::path& path,
+                                    std::shared_ptr<Backend> backend = cpu_backend()) {
+    auto s = SingleSequence::load(path, Type::f32, std::move(backend));
     REQUIRE_MESSAGE(s, (s ? "" : s.error().message()));
     std::vector<Token> tokens;
     for (int i = 0; i < 60; ++i) tokens.push_back((i * 389 + 7) % 300);

@@ -26,7 +26,7 @@ namespace nibble::cpu::amx {
 #include "ggml/cpu/simd/amx.inl"
 #include "ggml/cpu/kernels/all.inl"
 #include "ggml/cpu/kernels/attention_pairs.inl"
-#include "ggml/cpu/kernels/tiles_attention.inl"
+#include "ggml/cpu/kernels/matmul_pairs.inl"
 #include "ggml/cpu/kernels/tiles_bf16.inl"
 #include "ggml/cpu/kernels/tiles.inl"
 // clang-format on
@@ -42,11 +42,11 @@ namespace nibble::cpu::amx {
 namespace nibble::cpu {
 
 extern const KernelTable amx_table;
-constinit const KernelTable amx_table = amx::with_paired_attention<amx::TilePairs>(amx::make_tiled_table(
+constinit const KernelTable amx_table = amx::make_tiled_table(
     "amx", "AVX-512 F, BW, VL, DQ, VNNI, BF16 and AMX tiles with int8 and bf16", [](const Features& f) {
         return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
                f.avx512vnni && f.avx512bf16 && f.amx_tile && f.amx_int8 && f.amx_bf16;
-    }));
+    });
 
 }  // namespace nibble::cpu
 

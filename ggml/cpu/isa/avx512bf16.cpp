@@ -1,4 +1,4 @@
-// Kernels compiled for AVX-512 F, BW, VL, DQ, VNNI and BF16, which attention uses.
+// Kernels compiled for AVX-512 F, BW, VL, DQ, VNNI and BF16: attention and bf16 weights in pairs.
 // Only what is included inside the target region is: no inline function of a header is compiled for it.
 #if defined(__x86_64__)
 
@@ -22,6 +22,7 @@ namespace nibble::cpu::avx512bf16 {
 #include "ggml/cpu/simd/avx512bf16_pairs.inl"
 #include "ggml/cpu/kernels/all.inl"
 #include "ggml/cpu/kernels/attention_pairs.inl"
+#include "ggml/cpu/kernels/matmul_pairs.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::avx512bf16
@@ -35,7 +36,7 @@ namespace nibble::cpu::avx512bf16 {
 namespace nibble::cpu {
 
 extern const KernelTable avx512bf16_table;
-constinit const KernelTable avx512bf16_table = avx512bf16::with_paired_attention<avx512bf16::Pairs>(
+constinit const KernelTable avx512bf16_table = avx512bf16::with_pairs<avx512bf16::Pairs>(
     avx512bf16::make_table("avx512bf16", "AVX-512 F, BW, VL, DQ, VNNI and BF16", [](const Features& f) {
         return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
                f.avx512vnni && f.avx512bf16;

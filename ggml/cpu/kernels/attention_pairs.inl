@@ -1,4 +1,4 @@
-// Attention in pairs of bf16 where nothing forbids it; the table of instruction sets that have them.
+// Attention in pairs of bf16 where nothing forbids it.
 // A cache in f32 asks for all its digits: it is multiplied as it is.
 struct Pairs::Multiplier : FmaMultiplier<Pairs> {};
 
@@ -11,17 +11,8 @@ inline void paired_attention(const AttentionBlock& b) {
 }
 
 template <class P>
-inline size_t paired_scratch(const AttentionParams& p) {
+inline size_t paired_attention_scratch(const AttentionParams& p) {
     const int64_t rows = scratch_rows(p), reals = AttentionTile<Reals>::floats(p, rows),
                   pairs = AttentionTile<P>::floats(p, rows);
     return static_cast<size_t>(padded(reals > pairs ? reals : pairs)) * sizeof(float);
-}
-
-// `t` with attention in the numbers of P.
-template <class P>
-constexpr KernelTable with_paired_attention(KernelTable t) {
-    t.bf16_attention = true;
-    t.attention_scratch_bytes = paired_scratch<P>;
-    t.attention = paired_attention<P>;
-    return t;
 }

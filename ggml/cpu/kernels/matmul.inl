@@ -28,11 +28,16 @@ inline void finish(const MatmulBlock& b, int64_t n0, int64_t n, int64_t r0, int6
     }
 }
 
-// The columns of a block as groups of `lanes` weight rows; in the packed layout, or not.
-inline const std::byte* packed_group(const MatmulBlock& b, int64_t n0, std::byte* memory) {
+// Columns from n0 on as `groups` groups of `lanes` weight rows, one behind the other: they lie so, or are
+// packed into `memory`.
+inline const std::byte* packed_group(const MatmulBlock& b, int64_t n0, std::byte* memory,
+                                     int64_t groups = 1) {
     if (b.packed) return b.w + n0 * b.w_stride;
-    const int64_t n = b.n - n0 < lanes ? b.n - n0 : lanes;
-    pack_group(*b.type, b.w + n0 * b.w_stride, b.w_stride, n, b.k, memory);
+    const auto bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
+    for (int64_t g = 0; g < groups; ++g, n0 += lanes) {
+        const int64_t n = b.n - n0 < lanes ? b.n - n0 : lanes;
+        pack_group(*b.type, b.w + n0 * b.w_stride, b.w_stride, n, b.k, memory + g * bytes);
+    }
     return memory;
 }
 
@@ -54,20 +59,20 @@ inline void stream_real(const MatmulBlock& b) {
     if constexpr (R > 1) stream_real<Rows, R - 1>(b);
 }
 
+// `memory`: for two groups, unless the weights are packed.
 template <class Rows>
-inline void stream_packed(const MatmulBlock& b) {
+inline void stream_packed(const MatmulBlock& b, const Activations<Rows>& a, std::byte* memory = nullptr) {
     constexpr int64_t pair = 2 * lanes;
     alignas(64) float c[stream_rows * pair];
     for (int64_t n0 = 0; n0 < b.n; n0 += pair) {
-        const std::byte* w = b.w + n0 * b.w_stride;
         const int64_t n = b.n - n0 < pair ? b.n - n0 : pair;
+        const std::byte* const w = packed_group(b, n0, memory, n > lanes ? 2 : 1);
         for (int64_t r = 0; r < b.m; r += stream_rows) {
             const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
-            const float* x = b.x + r * b.x_stride;
             if (n > lanes)
-                packed_rows<Rows, stream_rows, 2>(b, m, w, x, c, pair);
+                packed_rows<Rows, stream_rows, 2>(b, m, w, a.from(r), c, pair);
             else
-                packed_rows<Rows, stream_rows, 1>(b, m, w, x, c, pair);
+                packed_rows<Rows, stream_rows, 1>(b, m, w, a.from(r), c, pair);
             finish(b, n0, n, r, m, c, pair);
         }
     }
@@ -158,6 +163,8 @@ inline bool has_int8_path(const TypeInfo& type) {
     return has;
 }
 
+inline Operand operand_of(const TypeInfo& type) { return has_int8_path(type) ? Operand::int8 : Operand::f32; }
+
 inline size_t matmul_scratch(const TypeInfo& type, int64_t k, bool packed) {
     const bool repacks = !packed && has_int8_path(type);
     return static_cast<size_t>(panel_bytes + tile_bytes) + (repacks ? packed_group_bytes(type, k) : 0);
@@ -167,7 +174,7 @@ inline void matmul_block(const MatmulBlock& b) {
     visit_format(b.type->type, [&]<class Fmt>() {
         if constexpr (Fmt::dot == DotClass::real) {
             using Rows = RowsOf<Fmt>;
-            if (b.packed && b.m <= streamed_rows) return stream_packed<Rows>(b);
+            if (b.packed && b.m <= streamed_rows) return stream_packed<Rows>(b, {b.x, b.x_stride, b.k});
             return b.m <= stream_rows ? stream_real<Rows>(b) : panel_real(b);
         } else if constexpr (code_layout<Fmt>().bits > 0) {
             return b.m <= streamed_rows ? stream_codes<Fmt>(b) : panel_codes<Fmt>(b);

@@ -3,19 +3,19 @@
 
 // How `lanes` rows of a 16- or 32-bit float type become columns: fetch() loads and transposes one vector of
 // 32-bit units per row; part(unit, p) is column p of a unit.
-struct F32Rows {
+struct F32Rows : Reals {
     static constexpr int parts = 1;
     static constexpr int64_t bytes = 4;
     static I load_unit(const std::byte* p) { return load_i(p); }
     static F part(I v, int) { return as_float(v); }
 };
-struct F16Rows {  // a unit holds two columns
+struct F16Rows : Reals {  // a unit holds two columns
     static constexpr int parts = 2;
     static constexpr int64_t bytes = 2;
     static I load_unit(const std::byte* p) { return load_i(p); }
     static F part(I v, int p) { return p == 0 ? low_f16(v) : high_f16(v); }
 };
-struct BF16Rows {
+struct BF16Rows : Reals {
     static constexpr int parts = 2;
     static constexpr int64_t bytes = 2;
     static I load_unit(const std::byte* p) { return load_i(p); }
@@ -145,11 +145,20 @@ inline void fill_decoded(const TypeInfo& type, const RowSet& rows, int64_t k0, i
     }
 }
 
+// k numbers of each row of activations, as the weights in Rows are multiplied by.
+template <class Rows>
+struct Activations {
+    const typename Rows::Number* x;
+    int64_t stride, k;
+    Activations from(int64_t row) const { return {x + row * stride, stride, k}; }
+};
+
 // The packed layout: units of 32 bits of every row of a group in turn. V groups, one behind the other from w,
 // give independent chains of sums where few activation rows leave the multiply-adds waiting for each other.
 template <class Rows, int R, int V>
-inline void packed_tile(const MatmulBlock& b, const std::byte* w, const float* x, float* c, int64_t ldc) {
-    const int64_t k = b.k, ldx = b.x_stride, group_bytes = lanes * b.w_stride;
+inline void packed_tile(const MatmulBlock& b, const std::byte* w, const Activations<Rows>& a, float* c,
+                        int64_t ldc) {
+    const int64_t group_bytes = (a.k + Rows::parts - 1) / Rows::parts * lanes * 4;
     const bool asks = R >= b.lookahead.real_rows;
     F acc[R][V];
 #pragma GCC unroll 8
@@ -157,7 +166,7 @@ inline void packed_tile(const MatmulBlock& b, const std::byte* w, const float* x
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) acc[r][v] = zero();
     int64_t at = 0;
-    for (; at + Rows::parts <= k; at += Rows::parts, w += lanes * 4) {
+    for (; at + Rows::parts <= a.k; at += Rows::parts, w += lanes * 4) {
         I unit[V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
@@ -168,15 +177,18 @@ inline void packed_tile(const MatmulBlock& b, const std::byte* w, const float* x
         for (int p = 0; p < Rows::parts; ++p)
 #pragma GCC unroll 4
             for (int v = 0; v < V; ++v) {
-                const F column = Rows::part(unit[v], p);
+                const auto column = Rows::part(unit[v], p);
 #pragma GCC unroll 8
-                for (int r = 0; r < R; ++r) acc[r][v] = fma(set1(x[r * ldx + at + p]), column, acc[r][v]);
+                for (int r = 0; r < R; ++r)
+                    acc[r][v] =
+                        Rows::multiply_add(Rows::broadcast(a.x + r * a.stride + at + p), column, acc[r][v]);
             }
     }
-    if (at < k)  // an odd last column
+    if (at < a.k)  // an odd last column
         for (int v = 0; v < V; ++v) {
-            const F column = Rows::part(load_i(w + v * group_bytes), 0);
-            for (int r = 0; r < R; ++r) acc[r][v] = fma(set1(x[r * ldx + at]), column, acc[r][v]);
+            const auto column = Rows::part(load_i(w + v * group_bytes), 0);
+            for (int r = 0; r < R; ++r)
+                acc[r][v] = Rows::multiply_add(Rows::broadcast(a.x + r * a.stride + at), column, acc[r][v]);
         }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
@@ -186,10 +198,10 @@ inline void packed_tile(const MatmulBlock& b, const std::byte* w, const float* x
 
 // `rows` <= R activation rows.
 template <class Rows, int R, int V>
-inline void packed_rows(const MatmulBlock& b, int64_t rows, const std::byte* w, const float* x, float* c,
-                        int64_t ldc) {
-    if (rows == R) return packed_tile<Rows, R, V>(b, w, x, c, ldc);
-    if constexpr (R > 1) packed_rows<Rows, R - 1, V>(b, rows, w, x, c, ldc);
+inline void packed_rows(const MatmulBlock& b, int64_t rows, const std::byte* w, const Activations<Rows>& a,
+                        float* c, int64_t ldc) {
+    if (rows == R) return packed_tile<Rows, R, V>(b, w, a, c, ldc);
+    if constexpr (R > 1) packed_rows<Rows, R - 1, V>(b, rows, w, a, c, ldc);
 }
 
 // Columns [k0, k0 + n) of a packed group -> panel[k - k0][0..lanes); k0 is even.

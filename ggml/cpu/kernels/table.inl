@@ -8,7 +8,7 @@ constexpr KernelTable make_table(std::string_view name, std::string_view needs,
     t.available = available;
     t.decode = decode_row;
     t.encode = encode_row;
-    t.int8_path = has_int8_path;
+    t.operand = operand_of;
     t.tile_rows = static_cast<int>(stream_rows);
     t.quantize = quantize_row;
     t.lanes = lanes;

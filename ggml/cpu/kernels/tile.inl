@@ -35,18 +35,24 @@ struct Reals {
     static void store_weights(float* row, int64_t j, F e) { store(row + j, e); }
 };
 
+// Where w's numbers are: `row` from one k to the next, `vector` from one vector of columns to the next.
+struct Steps {
+    int64_t row, vector;
+    constexpr Steps(int64_t r, int64_t v = lanes) : row(r), vector(v) {}
+};
+
 template <class P, int R, int V>
-inline void fma_tile(const typename P::Number* x, int64_t ldx, const typename P::Number* w, int64_t ldw,
+inline void fma_tile(const typename P::Number* x, int64_t ldx, const typename P::Number* w, Steps steps,
                      int64_t k, float* c, int64_t ldc, bool from_zero) {
     F acc[R][V];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
         for (int v = 0; v < V; ++v) acc[r][v] = from_zero ? zero() : load(c + r * ldc + v * lanes);
-    for (int64_t i = 0; i < k; ++i, w += ldw, ++x) {
+    for (int64_t i = 0; i < k; ++i, w += steps.row, ++x) {
         typename P::Vector wv[V];
 #pragma GCC unroll 16
-        for (int v = 0; v < V; ++v) wv[v] = P::read(w + v * lanes);
+        for (int v = 0; v < V; ++v) wv[v] = P::read(w + v * steps.vector);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
             const typename P::Vector xv = P::broadcast(x + r * ldx);
@@ -63,35 +69,37 @@ inline void fma_tile(const typename P::Number* x, int64_t ldx, const typename P:
 // `rows` <= R rows of V vectors.
 template <class P, int R, int V>
 inline void fma_rows(int64_t rows, const typename P::Number* x, int64_t ldx, const typename P::Number* w,
-                     int64_t ldw, int64_t k, float* c, int64_t ldc, bool from_zero) {
-    if (rows == R) return fma_tile<P, R, V>(x, ldx, w, ldw, k, c, ldc, from_zero);
-    if constexpr (R > 1) fma_rows<P, R - 1, V>(rows, x, ldx, w, ldw, k, c, ldc, from_zero);
+                     Steps steps, int64_t k, float* c, int64_t ldc, bool from_zero) {
+    if (rows == R) return fma_tile<P, R, V>(x, ldx, w, steps, k, c, ldc, from_zero);
+    if constexpr (R > 1) fma_rows<P, R - 1, V>(rows, x, ldx, w, steps, k, c, ldc, from_zero);
 }
 
 template <class P, int V>
 inline void fma_columns(int64_t m, const typename P::Number* x, int64_t ldx, const typename P::Number* w,
-                        int64_t ldw, int64_t k, float* c, int64_t ldc, bool from_zero) {
+                        Steps steps, int64_t k, float* c, int64_t ldc, bool from_zero) {
     for (int64_t r = 0; r < m; r += tile_rows)
-        fma_rows<P, tile_rows, V>(m - r < tile_rows ? m - r : tile_rows, x + r * ldx, ldx, w, ldw, k,
+        fma_rows<P, tile_rows, V>(m - r < tile_rows ? m - r : tile_rows, x + r * ldx, ldx, w, steps, k,
                                   c + r * ldc, ldc, from_zero);
 }
 
-// Any number of rows and of whole vectors of columns; k, ldx and ldw count numbers of P.
+// Any number of rows and of whole vectors of columns; k, ldx and steps count numbers of P.
 template <class P = Reals>
 inline void fma_block(int64_t m, int64_t cols, const typename P::Number* x, int64_t ldx,
-                      const typename P::Number* w, int64_t ldw, int64_t k, float* c, int64_t ldc,
+                      const typename P::Number* w, Steps steps, int64_t k, float* c, int64_t ldc,
                       bool from_zero) {
     int64_t at = 0;
+    const auto from = [&](int64_t column) { return w + column / lanes * steps.vector; };
     for (; at + tile_vecs * lanes <= cols; at += tile_vecs * lanes)
-        fma_columns<P, tile_vecs>(m, x, ldx, w + at, ldw, k, c + at, ldc, from_zero);
+        fma_columns<P, tile_vecs>(m, x, ldx, from(at), steps, k, c + at, ldc, from_zero);
     if constexpr (tile_vecs > 2)
         for (; at + 2 * lanes <= cols; at += 2 * lanes)
-            fma_columns<P, 2>(m, x, ldx, w + at, ldw, k, c + at, ldc, from_zero);
-    for (; at < cols; at += lanes) fma_columns<P, 1>(m, x, ldx, w + at, ldw, k, c + at, ldc, from_zero);
+            fma_columns<P, 2>(m, x, ldx, from(at), steps, k, c + at, ldc, from_zero);
+    for (; at < cols; at += lanes) fma_columns<P, 1>(m, x, ldx, from(at), steps, k, c + at, ldc, from_zero);
 }
 
 template <class P>
 struct FmaMultiplier {
+    static constexpr int64_t most_depth = 1024;
     template <class... Args>
     void block(Args... args) const {
         fma_block<P>(args...);

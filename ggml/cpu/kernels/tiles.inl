@@ -145,23 +145,22 @@ inline void tiled_codes(const MatmulBlock& b) {
 constexpr int64_t streamed_tile_rows = 2 * stream_rows;
 
 inline void tiled_matmul(const MatmulBlock& b) {
-    if (b.type->type == Type::bf16) return tiled_bf16(b);
-    if (b.m <= streamed_tile_rows || !has_int8_path(*b.type)) return matmul_block(b);
+    if (b.m <= streamed_tile_rows || !has_int8_path(*b.type)) return paired_matmul<TilePairs>(b);
     visit_format(b.type->type, [&]<class Fmt>() {
         if constexpr (code_layout<Fmt>().bits > 0) tiled_codes<Fmt>(b);
     });
 }
 
 inline size_t tiled_scratch(const TypeInfo& type, int64_t k, bool packed) {
-    if (type.type == Type::bf16) return bf16_scratch(type, k, packed);
     const bool repacks = !packed && has_int8_path(type);
-    return matmul_scratch(type, k, packed) + (repacks ? (tile_pair - 1) * packed_group_bytes(type, k) : 0);
+    return paired_matmul_scratch(type, k, packed) +
+           (repacks ? (tile_pair - 1) * packed_group_bytes(type, k) : 0);
 }
 
 // This instruction set's table, with the matmul above.
 constexpr KernelTable make_tiled_table(std::string_view name, std::string_view needs,
                                        bool (*available)(const Features&)) {
-    KernelTable t = make_table(name, needs, available);
+    KernelTable t = with_pairs<TilePairs>(make_table(name, needs, available));
     t.matmul_scratch = tiled_scratch;
     t.matmul = tiled_matmul;
     return t;

@@ -1,113 +1,85 @@
-// Matmul of bf16 weights on tiles, for any number of activation rows: the packed layout is that of a B tile.
-// An activation enters as the sum of two bf16 numbers, its upper 16 bits and what is left, rounded: together
-// 16 significant bits, whose products with a weight are exact. A sum takes 32 columns at a time, upper parts
-// before lower ones, so a row's bits do not depend on the rows beside it.
+// Pairs of bf16 on tiles, for attention and bf16 weights: 16 rows by 16 pairs by 16 columns at a time.
+// One row is multiplied so as well: vectors would add in another order.
 
-// Activation rows that are split at once: they stay in the second-level cache while all weights pass.
-constexpr int64_t parts_bytes = 1024 * 1024;
-constexpr int64_t tile_columns = Bf16Tiles::columns;  // of the weights, in one step
-constexpr int64_t tile_groups = Bf16Tiles::groups;    // of weight rows, at once
+// Up to 32 rows times 32 columns: sums in registers 0 to 3, rows in 4 and 5, columns in 6 and 7.
+class TileMultiplier {
+  public:
+    static constexpr int64_t rows = 16, depth = 16;  // of a register: rows, numbers of 32 bits in a row
+    static constexpr int64_t most_depth = 256;       // of a block: its rows stay in the first-level cache
 
-inline int64_t parts_columns(int64_t k) { return (k + tile_columns - 1) / tile_columns * tile_columns; }
-inline int64_t parts_rows(int64_t k) {
-    const int64_t most = parts_bytes / (4 * parts_columns(k)) / Bf16Tiles::rows * Bf16Tiles::rows;
-    return most < Bf16Tiles::rows ? Bf16Tiles::rows : most < block_rows ? most : block_rows;
-}
-
-// n values into n rounded up to a step, filled with zeros.
-inline void split_row(const float* x, int64_t n, uint16_t* high, uint16_t* low) {
-    const I upper = set1_i(-65536), half = set1_i(0x8000);
-    const auto load_some = [&](int64_t at) {
-        const int64_t left = n - at;
-        return left >= lanes ? load(x + at) : load_n(x + at, left > 0 ? left : 0);
-    };
-    for (int64_t at = 0; at < n; at += 2 * lanes) {
-        I v[2], rest[2];
-        for (int i = 0; i < 2; ++i) {
-            const F f = load_some(at + i * lanes);
-            v[i] = as_int(f);
-            rest[i] = add_i(as_int(f - as_float(and_i(v[i], upper))), half);
+    // fma_block() of pairs; whole registers of columns, k rounded up to their depth: there x or w is zero.
+    void block(int64_t m, int64_t cols, const int32_t* x, int64_t ldx, const int32_t* w, Steps steps,
+               int64_t k, float* c, int64_t ldc, bool from_zero) {
+        for (int64_t r = 0; r < m; r += 2 * rows) {
+            const int64_t left = m - r, first = left < rows ? left : rows,
+                          second = left - first < rows ? left - first : rows;
+            configure(static_cast<int>(first), static_cast<int>(second));
+            for (int64_t n = 0; n < cols; n += 2 * lanes) {
+                const Factors f{
+                    x + r * ldx, w + n / lanes * steps.vector, c + r * ldc + n, ldx, ldc, k, steps,
+                    from_zero};
+                const bool pair = n + lanes < cols;
+                if (second > 0)
+                    pair ? multiply<2, 2>(f) : multiply<2, 1>(f);
+                else
+                    pair ? multiply<1, 2>(f) : multiply<1, 1>(f);
+            }
         }
-        store_i(high + at, upper_halves(v[0], v[1]));
-        store_i(low + at, upper_halves(rest[0], rest[1]));
     }
-}
 
-struct Bf16Parts {
-    const uint16_t *high, *low;  // [rows x columns]
-    int64_t columns;
+  private:
+    struct Factors {
+        const int32_t *x, *w;
+        float* c;
+        int64_t ldx, ldc, k;
+        Steps steps;
+        bool from_zero;
+    };
+
+    void configure(int first, int second) {
+        registers_.configure(first + static_cast<int>(rows + 1) * second, [&](TileConfig& config) {
+            const int count[2] = {first, second};
+            for (int half = 0; half < 2; ++half) {
+                if (count[half] == 0) continue;
+                for (int v = 0; v < 2; ++v) config.shape(2 * half + v, count[half], lanes * 4);
+                config.shape(4 + half, count[half], static_cast<int>(depth) * 4);
+            }
+            for (const int w : {6, 7}) config.shape(w, static_cast<int>(depth), lanes * 4);
+        });
+    }
+
+    // Calls fn.operator()<sum, half, v>() for the sums in use.
+    template <int A, int V, class Fn>
+    static void each_sum(Fn fn) {
+        fn.template operator()<0, 0, 0>();
+        if constexpr (V == 2) fn.template operator()<1, 0, 1>();
+        if constexpr (A == 2) fn.template operator()<2, 1, 0>();
+        if constexpr (A == 2 && V == 2) fn.template operator()<3, 1, 1>();
+    }
+
+    template <int A, int V>
+    static void multiply(const Factors& f) {
+        const auto place = [&](int half, int v) { return f.c + half * rows * f.ldc + v * lanes; };
+        each_sum<A, V>([&]<int sum, int half, int v>() {
+            if (f.from_zero)
+                tile_zero<sum>();
+            else
+                tile_load<sum>(place(half, v), f.ldc * 4);
+        });
+        for (int64_t i = 0; i < f.k; i += depth) {
+            tile_load<4>(f.x + i, f.ldx * 4);
+            if constexpr (A == 2) tile_load<5>(f.x + rows * f.ldx + i, f.ldx * 4);
+            tile_load<6>(f.w + i * f.steps.row, f.steps.row * 4);
+            if constexpr (V == 2) tile_load<7>(f.w + i * f.steps.row + f.steps.vector, f.steps.row * 4);
+            each_sum<A, V>([]<int sum, int half, int v>() { tile_dot_bf16<sum, 4 + half, 6 + v>(); });
+        }
+        each_sum<A, V>([&]<int sum, int half, int v>() { tile_store<sum>(place(half, v), f.ldc * 4); });
+    }
+
+    TileRegisters registers_;
 };
 
-// 16 columns of each of V groups; the last step of a group may be a copy, with zeros behind its end.
-template <int V>
-struct Bf16Groups {
-    const std::byte* w[V];
-    int64_t steps;
-    const std::byte* last;  // of every group in turn, or null
+struct TilePairs : Pairs {
+    using Multiplier = TileMultiplier;
+    static constexpr int64_t depth = TileMultiplier::depth;
 };
-
-// c[rows x V lanes], rows of `tile_groups` groups.
-template <int V>
-inline void multiply_bf16(Bf16Tiles& tiles, const Bf16Groups<V>& g, const uint16_t* high, const uint16_t* low,
-                          int64_t columns, float* c) {
-    constexpr int64_t bytes = Bf16Tiles::weight_bytes;
-    tiles.template zero<V>();
-    for (int64_t s = 0; s < g.steps; ++s) {
-        tiles.load_rows(high + s * tile_columns, low + s * tile_columns, columns * 2);
-        const bool copied = g.last && s + 1 == g.steps;
-        const auto weights = [&](int v) { return copied ? g.last + v * bytes : g.w[v] + s * bytes; };
-        [&]<int... v>(std::integer_sequence<int, v...>) { (tiles.template multiply<v>(weights(v)), ...); }
-        (std::make_integer_sequence<int, V>{});
-    }
-    tiles.template store<V>(c, tile_groups * lanes);
-}
-
-// `count` <= V groups from column n0 on, for `rows` rows from row r0 on.
-template <int V = tile_groups>
-inline void bf16_columns(const MatmulBlock& b, Bf16Tiles& tiles, int64_t count, int64_t n0, int64_t r0,
-                         int64_t rows, const Bf16Parts& x, std::byte* packed) {
-    if constexpr (V > 1)
-        if (count < V) return bf16_columns<V - 1>(b, tiles, count, n0, r0, rows, x, packed);
-    constexpr int64_t bytes = Bf16Tiles::weight_bytes;
-    alignas(64) std::byte last[V * bytes];
-    alignas(64) float c[Bf16Tiles::rows * tile_groups * lanes];
-    Bf16Groups<V> g;
-    g.steps = x.columns / tile_columns;
-    g.last = b.k % tile_columns ? last : nullptr;
-    const auto group_bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
-    for (int v = 0; v < V; ++v) {
-        g.w[v] = packed_group(b, n0 + v * lanes, packed + v * group_bytes);
-        if (!g.last) continue;
-        const int64_t whole = (g.steps - 1) * bytes;
-        std::memset(last + v * bytes, 0, static_cast<size_t>(bytes));
-        std::memcpy(last + v * bytes, g.w[v] + whole, static_cast<size_t>(group_bytes - whole));
-    }
-    const int64_t n = b.n - n0 < V * lanes ? b.n - n0 : V * lanes;
-    for (int64_t r = 0; r < rows; r += Bf16Tiles::rows) {
-        const int64_t m = rows - r < Bf16Tiles::rows ? rows - r : Bf16Tiles::rows;
-        tiles.configure(static_cast<int>(m));
-        multiply_bf16<V>(tiles, g, x.high + r * x.columns, x.low + r * x.columns, x.columns, c);
-        finish(b, n0, n, r0 + r, m, c, tile_groups * lanes);
-    }
-}
-
-inline void tiled_bf16(const MatmulBlock& b) {
-    const int64_t columns = parts_columns(b.k), at_once = parts_rows(b.k);
-    auto* const high = reinterpret_cast<uint16_t*>(b.scratch);
-    uint16_t* const low = high + at_once * columns;
-    std::byte* const packed = reinterpret_cast<std::byte*>(low + at_once * columns);
-    Bf16Tiles tiles;
-    for (int64_t r0 = 0; r0 < b.m; r0 += at_once) {
-        const int64_t rows = b.m - r0 < at_once ? b.m - r0 : at_once;
-        for (int64_t r = 0; r < rows; ++r)
-            split_row(b.x + (r0 + r) * b.x_stride, b.k, high + r * columns, low + r * columns);
-        for (int64_t n0 = 0; n0 < b.n; n0 += tile_groups * lanes)
-            bf16_columns(b, tiles, (b.n - n0 + lanes - 1) / lanes, n0, r0, rows, {high, low, columns},
-                         packed);
-    }
-}
-
-inline size_t bf16_scratch(const TypeInfo& type, int64_t k, bool packed) {
-    return static_cast<size_t>(4 * parts_rows(k) * parts_columns(k)) +
-           (packed ? 0 : tile_groups * packed_group_bytes(type, k));
-}

@@ -74,12 +74,6 @@ inline int32_t sum_i(I v) { return _mm512_reduce_add_epi32(v); }
 inline void store_i8(int8_t* p, I v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(v));
 }
-// The upper 16 bits of every lane of a, then of b.
-inline I upper_halves(I a, I b) {
-    const I order = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
-                                     27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
-    return _mm512_permutex2var_epi16(a, order, b);
-}
 inline F low_bf16(I pairs) { return as_float(_mm512_slli_epi32(pairs, 16)); }
 inline F high_bf16(I pairs) { return as_float(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536))); }
 

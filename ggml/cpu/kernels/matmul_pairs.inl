@@ -1,0 +1,66 @@
+// Matmul of bf16 weights with activations rounded to bf16, two columns at a time: twice the rate of f32.
+// A unit of the packed layout is such a pair of every row, so groups are multiplied as they lie.
+
+template <class P>
+struct PairRows : P {
+    static constexpr int parts = 1;
+    static I part(I unit, int) { return unit; }
+};
+
+template <class P>
+inline void multiply_pairs(const MatmulBlock& b, const Activations<PairRows<P>>& a) {
+    constexpr int64_t depth = P::Multiplier::most_depth;
+    typename P::Multiplier multiplier;
+    float* const c = reinterpret_cast<float*>(b.scratch);
+    for (int64_t n0 = 0; n0 < b.n; n0 += panel_columns) {
+        const int64_t n = b.n - n0 < panel_columns ? b.n - n0 : panel_columns;
+        const int64_t groups = (n + lanes - 1) / lanes;
+        const std::byte* const w = packed_group(b, n0, b.scratch + tile_bytes, groups);
+        for (int64_t k0 = 0; k0 < a.k; k0 += depth) {
+            const int64_t k = a.k - k0 < depth ? a.k - k0 : depth;
+            multiplier.block(b.m, groups * lanes, a.x + k0, a.stride,
+                             reinterpret_cast<const typename P::Number*>(w) + k0 * lanes,
+                             Steps(lanes, a.k * lanes), k, c, panel_columns, k0 == 0);
+        }
+        finish(b, n0, n, 0, b.m, c, panel_columns);
+    }
+}
+
+// On tiles whatever the number of rows is, but whole ones.
+template <class P>
+inline void paired_matmul(const MatmulBlock& b) {
+    if (b.type->type != Type::bf16) return matmul_block(b);
+    const auto* const x = reinterpret_cast<const typename P::Number*>(b.xb);
+    const int64_t stride = b.xb_stride / P::size, k = (b.k + 1) / P::size;
+    if (P::depth > 1 ? k % P::depth == 0 : b.m > streamed_rows) return multiply_pairs<P>(b, {x, stride, k});
+    stream_packed<PairRows<Pairs>>(b, {x, stride, k}, b.scratch);
+}
+
+inline size_t paired_matmul_scratch(const TypeInfo& type, int64_t k, bool packed) {
+    if (type.type != Type::bf16) return matmul_scratch(type, k, packed);
+    return static_cast<size_t>(tile_bytes) + (packed ? 0 : tile_vecs * packed_group_bytes(type, k));
+}
+
+inline Operand paired_operand(const TypeInfo& type) {
+    return type.type == Type::bf16 ? Operand::bf16 : operand_of(type);
+}
+
+template <class P>
+inline void round_row(const float* x, int64_t n, uint16_t* out) {
+    P::narrow(x, n, 1, reinterpret_cast<typename P::Number*>(out));
+    const int64_t end = (n + bf16_step - 1) / bf16_step * bf16_step;
+    std::memset(out + n, 0, static_cast<size_t>(end - n) * sizeof *out);
+}
+
+// `t` with products of bf16 weights and attention in the numbers of P.
+template <class P>
+constexpr KernelTable with_pairs(KernelTable t) {
+    t.operand = paired_operand;
+    t.round = round_row<P>;
+    t.matmul_scratch = paired_matmul_scratch;
+    t.matmul = paired_matmul<P>;
+    t.bf16_products = true;
+    t.attention_scratch_bytes = paired_attention_scratch<P>;
+    t.attention = paired_attention<P>;
+    return t;
+}
