@@ -19,15 +19,21 @@ struct Strided {
 void add_product(const Strided& a, const Strided& b, int64_t m, int64_t n, int64_t depth, float factor,
                  float* c, int64_t stride);
 
+// The same of a and b rounded to bf16, where the machine multiplies those faster.
+void add_rounded_product(const Strided& a, const Strided& b, int64_t m, int64_t n, int64_t depth,
+                         float factor, float* c, int64_t stride);
+
 // What an instruction set provides: add_product with its scratch, which is `scratch(m)` floats.
 struct DenseKernels {
     const char* name;
     int64_t (*scratch)(int64_t m);
     void (*add_product)(const Strided& a, const Strided& b, int64_t m, int64_t n, int64_t depth, float factor,
                         float* c, int64_t stride, float* scratch);
+    bool rounds = false;
 };
 
-// Those that this machine runs, the widest last, which is the one that add_product() is.
+// Those that this machine runs, the fastest last, which is the one that add_rounded_product() is; the last
+// that does not round is add_product().
 std::vector<const DenseKernels*> usable_dense_kernels();
 
 }  // namespace nibble

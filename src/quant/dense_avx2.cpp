@@ -33,7 +33,7 @@ namespace nibble {
 
 extern const DenseKernels dense_kernels_avx2;
 constinit const DenseKernels dense_kernels_avx2{"avx2", dense_avx2::scratch_floats,
-                                                dense_avx2::add_packed_product};
+                                                dense_avx2::add_packed_product<>};
 
 }  // namespace nibble
 

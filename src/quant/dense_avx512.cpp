@@ -33,7 +33,7 @@ namespace nibble {
 
 extern const DenseKernels dense_kernels_avx512;
 constinit const DenseKernels dense_kernels_avx512{"avx512", dense_avx512::scratch_floats,
-                                                  dense_avx512::add_packed_product};
+                                                  dense_avx512::add_packed_product<>};
 
 }  // namespace nibble
 

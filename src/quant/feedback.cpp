@@ -7,13 +7,12 @@
 #include <cstring>
 
 #include "ggml/base/cat.h"
-#include "ggml/types/search.h"
 #include "src/quant/dense.h"
 
 namespace nibble {
 namespace {
 
-constexpr int64_t block = 256;         // columns: a superblock of the formats that have them
+constexpr int64_t block = 256;         // of the sums
 constexpr int64_t factor_block = 128;  // of the factorization
 
 // Runs fn(i, j) for the tiles [i, i + block) x [j, j + block) on and right of the diagonal of an n x n
@@ -92,33 +91,23 @@ class UpperFactor {
     ThreadPool& pool_;
 };
 
-// The factors of columns [begin, begin + n) alone, and their product.
-class SpanFactors {
-  public:
-    SpanFactors(const Feedback& f, int64_t begin, int64_t n)
-        : n_(n),
-          importance_(f.importance.data() + begin),
-          carry_(static_cast<size_t>(n * n)),
-          cost_(carry_.size()) {
-        std::vector<float> scaled(carry_.size());
-        for (int64_t i = 0; i < n; ++i) {
-            const float* const from = f.coefficients.data() + (begin + i) * f.cols + begin;
-            std::copy(from + i + 1, from + n, carry_.begin() + i * n + i + 1);
-            carry_[static_cast<size_t>(i * n + i)] = 1;
-            for (int64_t k = i; k < n; ++k)
-                scaled[static_cast<size_t>(i * n + k)] =
-                    carry_[static_cast<size_t>(i * n + k)] * importance_[k];
+// What M and D are for the columns [begin, begin + n) alone.
+void fill_span(Feedback& f, int64_t begin) {
+    const int64_t n = std::min(Feedback::span, f.cols - begin);
+    float* const carry = f.carries.data() + begin * Feedback::span;
+    std::vector<float> factor(static_cast<size_t>(n * n)), scaled(factor.size());
+    for (int64_t i = 0; i < n; ++i) {
+        const float* const from = f.coefficients.data() + (begin + i) * f.cols + begin;
+        std::copy(from + i + 1, from + n, carry + i * n + i + 1);
+        for (int64_t k = i; k < n; ++k) {
+            const auto at = static_cast<size_t>(i * n + k);
+            factor[at] = k == i ? 1 : from[k];
+            scaled[at] = factor[at] * f.importance[static_cast<size_t>(begin + k)];
         }
-        add_product({scaled.data(), n, 1}, {carry_.data(), 1, n}, n, n, n, 1, cost_.data(), n);
-        for (int64_t i = 0; i < n; ++i) carry_[static_cast<size_t>(i * n + i)] = 0;
     }
-    SpanCosts costs() const { return {n_, importance_, carry_.data(), cost_.data()}; }
-
-  private:
-    int64_t n_;
-    const float* importance_;
-    std::vector<float> carry_, cost_;
-};
+    add_product({scaled.data(), n, 1}, {factor.data(), 1, n}, n, n, n, 1,
+                f.costs.data() + begin * Feedback::span, n);
+}
 
 }  // namespace
 
@@ -126,8 +115,8 @@ Moments::Moments(int64_t cols) : cols_(cols), sums_(static_cast<size_t>(cols * c
 
 void Moments::add(const float* rows, int64_t n_rows, int64_t stride, ThreadPool& pool) {
     each_tile(cols_, pool, [&](int64_t i, int64_t j) {
-        add_product({rows + i, 1, stride}, {rows + j, stride, 1}, std::min(block, cols_ - i),
-                    std::min(block, cols_ - j), n_rows, 1, tile(i, j), cols_);
+        add_rounded_product({rows + i, 1, stride}, {rows + j, stride, 1}, std::min(block, cols_ - i),
+                            std::min(block, cols_ - j), n_rows, 1, tile(i, j), cols_);
     });
     rows_ += n_rows;
 }
@@ -143,7 +132,10 @@ Result<Feedback> Moments::feedback(const std::string& name, ThreadPool& pool, do
     for (int64_t i = 0; i < cols_; ++i) *tile(i, i) += added;
     UpperFactor(sums_, cols_, added, pool).run();
 
-    Feedback f{cols_, std::move(sums_), std::vector<float>(static_cast<size_t>(cols_))};
+    Feedback f;
+    f.cols = cols_;
+    f.coefficients = std::move(sums_);
+    f.importance.resize(static_cast<size_t>(cols_));
     std::vector<float> inverse(f.importance.size());
     double total = 0;
     for (size_t k = 0; k < inverse.size(); ++k) {
@@ -157,21 +149,25 @@ Result<Feedback> Moments::feedback(const std::string& name, ThreadPool& pool, do
         float* row = f.coefficients.data() + j * cols_;
         for (int64_t k = j + 1; k < cols_; ++k) row[k] *= inverse[static_cast<size_t>(k)];
     });
+    f.carries.resize(static_cast<size_t>(cols_ * Feedback::span));
+    f.costs.resize(f.carries.size());
+    pool.run((cols_ + Feedback::span - 1) / Feedback::span,
+             [&](int64_t i, int) { fill_span(f, i * Feedback::span); });
     return f;
 }
 
 void encode_with_feedback(Type type, const Feedback& f, float* rows, int64_t n_rows, std::byte* encoded) {
     const auto row_size = static_cast<int64_t>(*row_bytes(type, f.cols));
-    std::vector<float> x(static_cast<size_t>(n_rows * block));
-    for (int64_t begin = 0; begin < f.cols; begin += block) {
-        const int64_t n = std::min(block, f.cols - begin);
-        const SpanFactors factors(f, begin, n);
+    std::vector<float> x(static_cast<size_t>(n_rows * Feedback::span));
+    for (int64_t begin = 0; begin < f.cols; begin += Feedback::span) {
+        const SpanCosts costs = f.span_costs(begin);
+        const int64_t n = costs.n;
         for (int64_t r = 0; r < n_rows; ++r) std::copy_n(rows + r * f.cols + begin, n, x.data() + r * n);
         add_product({rows, f.cols, 1}, {f.coefficients.data() + begin, f.cols, 1}, n_rows, n, begin, 1,
                     x.data(), n);
         const auto at = static_cast<int64_t>(*row_bytes(type, begin));
         for (int64_t r = 0; r < n_rows; ++r)
-            encode_with_costs(type, rows + r * f.cols + begin, x.data() + r * n, factors.costs(),
+            encode_with_costs(type, rows + r * f.cols + begin, x.data() + r * n, costs,
                               encoded + r * row_size + at);
     }
 }

@@ -8,20 +8,31 @@
 // costs.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
 
 #include "ggml/base/result.h"
 #include "ggml/base/thread_pool.h"
+#include "ggml/types/search.h"
 #include "ggml/types/type.h"
 
 namespace nibble {
 
 struct Feedback {
+    static constexpr int64_t span = 256;  // columns that are rounded together: a superblock
     int64_t cols = 0;
     std::vector<float> coefficients;  // M, [cols x cols], rows; only what is right of the diagonal counts
     std::vector<float> importance;    // D, of a mean of 1
+    // Of each span of n columns, the last may be narrower: M without its diagonal and M D M', both [n x n].
+    std::vector<float> carries, costs;
+
+    SpanCosts span_costs(int64_t begin) const {
+        const auto at = static_cast<size_t>(begin * span);
+        return {std::min(span, cols - begin), importance.data() + begin, carries.data() + at,
+                costs.data() + at};
+    }
 };
 
 // Sums of x' x over the rows of a matrix's inputs: cols^2 floats.
@@ -29,7 +40,7 @@ class Moments {
   public:
     explicit Moments(int64_t cols);
 
-    // Rows of `cols` floats that begin every `stride` ones.
+    // Rows of `cols` floats that begin every `stride` ones; perhaps rounded to bf16.
     void add(const float* rows, int64_t n_rows, int64_t stride, ThreadPool& pool);
     int64_t rows() const { return rows_; }
 
