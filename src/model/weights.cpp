@@ -21,6 +21,9 @@ Tensor row_of(std::vector<float>& values) {
     return t;
 }
 
+// Matrices alone are kept as the file has them.
+bool is_converted(const Tensor& host, const TensorSource& source) { return host.type != source->type; }
+
 void release_source(const TensorSource& source) {
     if (source.parts.empty()) release_pages(source->data);
     for (const TensorInfo* part : source.parts) release_pages(part->data);
@@ -28,7 +31,7 @@ void release_source(const TensorSource& source) {
 
 }  // namespace
 
-Result<Tensor> WeightStore::host_view(const TensorSource& source, WeightUse use) {
+Result<Tensor> WeightStore::host_view(const std::string& name, const TensorSource& source, WeightUse use) {
     const TensorInfo& t = *source;
     const TypeInfo& type = info(t.type);
     if (t.foreign() || !type.decode)
@@ -38,12 +41,13 @@ Result<Tensor> WeightStore::host_view(const TensorSource& source, WeightUse use)
     Tensor v;
     v.rows = source.rows();
     v.cols = source.cols();
-    v.type = t.type;
-    v.stride = static_cast<int64_t>(*row_bytes(t.type, v.cols));
+    const bool exact = use == WeightUse::matmul && type.block_len == 1 && decides(name);
+    v.type = exact ? Type::f32 : t.type;
+    v.stride = static_cast<int64_t>(*row_bytes(v.type, v.cols));
     // Bytes of the mapped file; kernels read weights and never write them.
     v.data = const_cast<std::byte*>(t.data.data());
     if (t.data.empty()) return v;
-    if (use != WeightUse::vector) {
+    if (use != WeightUse::vector && !is_converted(v, source)) {
         // place() rearranges what the file stores otherwise; until then an address only tells tensors apart.
         if (source.is_second()) v.data += t.data.size() / 2;
         return v;
@@ -51,7 +55,9 @@ Result<Tensor> WeightStore::host_view(const TensorSource& source, WeightUse use)
     // The biases of experts, a row each, are one vector.
     auto& f = vectors_.emplace_back(static_cast<size_t>(v.rows * v.cols));
     for (int64_t r = 0; r < v.rows; ++r) decode_row(source, r, f.data() + r * v.cols);
-    return row_of(f);
+    if (use == WeightUse::vector) return row_of(f);
+    v.data = reinterpret_cast<std::byte*>(f.data());
+    return v;
 }
 
 Backend& WeightStore::backend_of(std::string_view name, WeightUse use) const {
@@ -66,7 +72,7 @@ Result<Tensor> WeightStore::get(const std::string& name, WeightUse use) {
     if (known != used_.end()) return known->second.tensor;
     const auto it = tensors_->find(name);
     if (it == tensors_->end()) return Tensor{};
-    const Tensor host = NIBBLE_TRY(host_view(it->second, use));
+    const Tensor host = NIBBLE_TRY(host_view(name, it->second, use));
     Backend& backend = backend_of(name, use);
     Tensor planned = host;
     if (const size_t bytes = backend.packed_bytes(host, use); bytes > 0) {
@@ -95,7 +101,8 @@ const WeightStore::Entry* WeightStore::packed_twin(const Entry& e) const {
 }
 
 bool WeightStore::is_copied(const Entry& e, WeightUse use) const {
-    return use != WeightUse::vector && e.source && !e.source->is_view() && e.host.data;
+    return use != WeightUse::vector && e.source && !e.source->is_view() && e.host.data &&
+           !is_converted(e.host, *e.source);
 }
 
 bool WeightStore::leaves_host(const Entry& e, WeightUse use) const {
@@ -145,7 +152,7 @@ Result<void> WeightStore::place(bool release) {
         entry->storage = std::move(placed.storage);
         // What was copied need not stay in memory twice.
         if (release && copied && --readers[source->info->data.data()] == 0) release_source(*source);
-        if (!entry->storage.data || !leaves_host(*entry, use)) continue;
+        if (!entry->storage.data || !leaves_host(*entry, use) || is_converted(entry->host, *source)) continue;
         const Tensor& h = entry->host;
         if (copied)
             rearranged_.erase(source);
@@ -162,6 +169,12 @@ std::optional<std::string> WeightStore::unused(std::span<const std::string_view>
         if (it == used_.end() || it->first.first != name) return name;
     }
     return {};
+}
+
+bool decides(std::string_view name) {
+    for (const std::string_view part : {".ffn_gate_inp", ".ssm_alpha.", ".ssm_beta.", ".ssm_ba."})
+        if (name.find(part) != std::string_view::npos) return true;
+    return false;
 }
 
 int32_t layer_of(std::string_view name, int32_t n_layers) {

@@ -1,6 +1,7 @@
 // WeightStore: a model's tensors by canonical name, first as views into the file, then placed on devices.
-// Vectors (norms, biases) become f32 when they are first asked for; matrices keep their type. A matrix that
-// the file stores otherwise (src/model/source.h) is copied, and the copy dropped once it is packed.
+// Vectors (norms, biases) become f32 when they are first asked for, and so do small matrices of 16 bits that
+// decide; others keep their type. A matrix that the file stores otherwise (src/model/source.h) is copied, and
+// the copy dropped once it is packed.
 #pragma once
 
 #include <deque>
@@ -46,7 +47,7 @@ class WeightStore {
         Backend* backend = nullptr;
         const TensorSource* source = nullptr;  // null for a constant
     };
-    Result<Tensor> host_view(const TensorSource& source, WeightUse use);
+    Result<Tensor> host_view(const std::string& name, const TensorSource& source, WeightUse use);
     bool is_copied(const Entry& e, WeightUse use) const;
     // Whether nothing reads the host's bytes once the entry is placed.
     bool leaves_host(const Entry& e, WeightUse use) const;
@@ -61,6 +62,10 @@ class WeightStore {
     std::map<const TensorSource*, std::vector<std::byte>> rearranged_;
     std::deque<std::vector<float>> vectors_;  // converted ones; a deque so that views stay valid
 };
+
+// Whether a matrix is small and decides: routers and what governs a state. Their products are taken in f32
+// whatever the rest is in, as GGUF files have them.
+bool decides(std::string_view name);
 
 // The layer in "blk.<n>....", -1 for the embedding side, `n_layers` for the output side.
 int32_t layer_of(std::string_view name, int32_t n_layers);

@@ -6,6 +6,7 @@
 
 #include "ggml/base/cat.h"
 #include "src/model/rope.h"
+#include "src/model/weights.h"
 
 namespace nibble {
 namespace {
@@ -28,10 +29,9 @@ bool keeps_mxfp4(const TensorSource& source, Type wanted) {
 // The recipe's type or the override's, replaced where the rows do not divide into its blocks.
 Result<Type> matrix_type(const TensorPlan& p, bool tied, const PlanOptions& options, ConvertPlan& plan) {
     if (p.name == "position_embd.weight") return p.source->type;  // small, and every token adds a row of it
-    // Small, and they decide: routers, what governs a state, and the taps of convolutions.
-    for (const std::string_view part :
-         {".ffn_gate_inp", ".ssm_alpha.", ".ssm_beta.", ".ssm_ba.", ".ssm_conv1d.", ".shortconv.conv."})
-        if (p.name.find(part) != std::string::npos) return Type::f32;
+    if (decides(p.name)) return Type::f32;
+    for (const std::string_view taps : {".ssm_conv1d.", ".shortconv.conv."})  // as small
+        if (p.name.find(taps) != std::string::npos) return Type::f32;
     Type wanted = options.recipe.types[static_cast<size_t>(role_of(p.name, tied))];
     const auto stated = options.override_type ? options.override_type(p.name, p.source->type) : std::nullopt;
     if (stated) wanted = *stated;
