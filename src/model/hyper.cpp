@@ -193,6 +193,17 @@ void Fields::counts(std::string_view gguf, std::string_view hf, std::vector<uint
         fail({ErrorCode::corrupt, where_, cat("field '", hf, "' is no list of whole numbers"), ""});
 }
 
+void Fields::same(std::string_view gguf, std::string_view hf, uint32_t& value) {
+    const nlohmann::json* const j = source_ == Source::hf ? json(hf) : nullptr;
+    if (!j || !j->is_array()) return optional(gguf, hf, value);
+    std::vector<uint32_t> list;
+    counts("", hf, list);
+    if (list.empty()) return;
+    value = list.front();
+    if (std::ranges::find_if(list, [&](uint32_t n) { return n != value; }) != list.end())
+        fail({ErrorCode::unsupported, where_, cat("field '", hf, "' differs from layer to layer"), ""});
+}
+
 namespace {
 
 // Of names with '|' between them.

@@ -119,6 +119,8 @@ class Fields {
     void numbers(std::string_view gguf, std::string_view hf, std::vector<float>& value);
     // A list of whole numbers, likewise.
     void counts(std::string_view gguf, std::string_view hf, std::vector<uint32_t>& value);
+    // A whole number, in config.json perhaps one per layer: all of them have to be the same.
+    void same(std::string_view gguf, std::string_view hf, uint32_t& value);
     // One flag per layer. In both formats a list of booleans or integers; in config.json also of names, of
     // which `on` means true and `off` false ('|' between alternatives), anything else is refused.
     void flags(std::string_view gguf, std::string_view hf, std::string_view on, std::string_view off,

@@ -401,6 +401,35 @@ def hunyuan_v1_dense():
 
 
 @architecture
+def hunyuan_v1_moe():
+    # Numbers of experts listed per layer, as published.
+    alpha = rope(10000.0, rope_type="dynamic", alpha=1000.0, factor=1.0)
+    config = transformers.HunYuanMoEV1Config(**base(intermediate_size=32, num_experts=6, moe_topk=3, rope_parameters=alpha))
+    lists = {"moe_topk": [3] * 3, "moe_intermediate_size": [32] * 3, "num_shared_expert": [1] * 3}
+    return config, {"v4": True, "changes": {"use_qk_norm": True, "use_cla": False, "use_mixed_mlp_moe": True, **lists}}
+
+
+@architecture
+def dots1():
+    return transformers.Dots1Config(**base(moe_intermediate_size=32, n_routed_experts=8, num_experts_per_tok=3,
+                                           n_shared_experts=2, first_k_dense_replace=1, norm_topk_prob=True,
+                                           routed_scaling_factor=2.5, sliding_window=None)), \
+        {"v4": True, "weights": choice_bias, "changes": {"scoring_func": "noaux_tc"}}
+
+
+@architecture
+def glm():
+    return transformers.GlmConfig(**base(attention_bias=True, num_hidden_layers=2,
+                                         rope_parameters=rope(10000.0, partial_rotary_factor=0.5))), {"v4": True}
+
+
+@architecture
+def internlm3():
+    dynamic = rope(10000.0, rope_type="dynamic", factor=6.0)
+    return transformers.InternLM3Config(**base(num_hidden_layers=2, rope_parameters=dynamic)), {"v4": True}
+
+
+@architecture
 def seed_oss():
     return transformers.SeedOssConfig(**base(num_hidden_layers=2, attention_bias=True, attention_out_bias=True)), {"v4": True}
 

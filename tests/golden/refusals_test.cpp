@@ -58,7 +58,7 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
     };
     const Change changes[] = {
         {"llama", "/hidden_act", "gelu", "hidden_act"},
-        {"llama", "/rope_parameters/rope_type", "dynamic", "dynamic"},
+        {"llama", "/rope_parameters/rope_type", "ntk", "ntk"},
         {"llama", "/rope_parameters/partial_rotary_factor", -1, "partial_rotary_factor"},
         {"llama", "/quantization_config", json::object({{"bits", 4}}), "quantization_config"},
         {"llama", "/model_type", "lama", "lama"},
@@ -92,6 +92,9 @@ TEST_CASE("a feature that is not implemented is refused by the name of its field
         {"hunyuan_v1_dense", "/use_qk_norm", false, "use_qk_norm"},
         {"hunyuan_v1_dense", "/rope_scaling/alpha", nullptr, "dynamic"},
         {"hunyuan_v1_dense", "/head_dim", 2, "head_dim"},
+        {"hunyuan_v1_moe", "/moe_topk/1", 2, "moe_topk"},
+        {"hunyuan_v1_moe", "/norm_topk_prob", false, "norm_topk_prob"},
+        {"dots1", "/scoring_func", "softmax", "scoring_func"},
         {"minimax_m2", "/attn_type_list/1", 0, "attn_type_list"},
         {"minimax_m2", "/qk_norm_type", "per_head", "qk_norm_type"},
         {"minimax_m2", "/scoring_func", "softmax", "scoring_func"},

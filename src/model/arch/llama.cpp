@@ -1,5 +1,5 @@
-// llama: Llama 2 and 3, TinyLlama, SmolLM2, R1 distillates, Mistral, Mixtral; grouped queries, SwiGLU.
-// Biases are present where their tensors are; GGUF files hold permuted query and key rows.
+// llama: Llama 2 and 3, TinyLlama, SmolLM2, R1 distillates, Mistral, Mixtral, InternLM 3; grouped queries,
+// SwiGLU. Biases are present where their tensors are; GGUF files hold permuted query and key rows.
 #include "src/model/architecture.h"
 
 namespace nibble {
@@ -10,6 +10,8 @@ constexpr auto names = joined(block_sparse_moe_names, image_names);
 
 void fields(Fields& f, Hyper& h) {
     standard_fields(f, h);
+    // Only texts longer than those it was made for rotate otherwise, which is beyond what it was made for.
+    if (h.rope_scaling.type == "dynamic") h.rope_scaling.type = "none";
     sliding_fields(f, h, 0);
     expert_fields(f, h);
     f.expect("hidden_act", {"silu"});
@@ -26,7 +28,7 @@ Result<ModelSpec> build(const Hyper& h, bool from_hf, const TensorMap& tensors) 
 }  // namespace
 
 extern const Architecture llama_arch;
-const Architecture llama_arch{"llama", {"llama", "mistral", "mixtral"}, fields, build, standard_names(), true,
-                              names};
+const Architecture llama_arch{
+    "llama", {"llama", "mistral", "mixtral", "internlm3"}, fields, build, standard_names(), true, names};
 
 }  // namespace nibble
