@@ -1,6 +1,6 @@
 // dots1: dots.llm1; a norm on every head of queries and keys, experts as in DeepSeek V3, without groups.
 // The first layers are dense.
-#include "src/model/architecture.h"
+#include "src/model/arch/qwen3.h"
 
 namespace nibble {
 namespace {
@@ -24,16 +24,9 @@ void fields(Fields& f, Hyper& h) {
     f.expect("quantization_config", {});
 }
 
-Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
-    ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::half, tensors));
-    set_qk_norm(s, QkNorm::head);
-    set_experts(s, h, tensors);
-    return s;
-}
-
 }  // namespace
 
 extern const Architecture dots1_arch;
-const Architecture dots1_arch{"dots1", {"dots1"}, fields, build, standard_names()};
+const Architecture dots1_arch{"dots1", {"dots1"}, fields, qwen3_spec, standard_names()};
 
 }  // namespace nibble

@@ -1,6 +1,6 @@
 // What Qwen 3 and its kin share: a norm on every head of queries and keys, experts in the layers that have a
 // router, and beside the text images that are not implemented.
-// Included by qwen3*.cpp, qwen2vl.cpp and mellum.cpp.
+// Included by qwen3*.cpp, qwen2vl.cpp, mellum.cpp and dots1.cpp.
 #pragma once
 
 #include "src/model/architecture.h"
