@@ -34,6 +34,7 @@ Result<int> CalibrateCommand::operator()() const {
     ImportanceObserver observer;
     for (size_t i = 0; i < cut.size(); ++i) {
         NIBBLE_TRY(scorer.logits(cut[i], &observer));
+        NIBBLE_TRY(observer.check(engine.runner().program()));
         if (::isatty(STDERR_FILENO))
             std::fprintf(stderr, "\r\033[K%zu/%zu%s", i + 1, cut.size(),
                          i + 1 == cut.size() ? "\r\033[K" : "");

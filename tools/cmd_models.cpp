@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ggml/base/cat.h"
+#include "ggml/base/folder.h"
 #include "ggml/file/quote.h"
 #include "ggml/file/tensor_file.h"
 #include "tools/json_text.h"
@@ -93,7 +95,12 @@ Result<int> ModelsCommand::operator()() const {
     if (json)
         std::printf("%s\n", json_text(list, 2).c_str());
     else if (!names)
-        for (const auto& folder : settings.folders) std::fprintf(stderr, "folder %s\n", folder.c_str());
+        for (const auto& folder : settings.folders) {
+            std::error_code failed;
+            (void)folder_entries(folder, failed);
+            std::fprintf(stderr, "folder %s%s\n", printable(folder.string(), max_message).c_str(),
+                         failed ? cat("  not readable: ", failed.message()).c_str() : "");
+        }
     return exit_ok;
 }
 

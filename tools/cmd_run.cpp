@@ -159,6 +159,21 @@ void RunCommand::end_line(const RunOutput& output) const {
         std::fputc('\n', stderr);
 }
 
+// An answer that was cut is no text of the language, unless it happens to be one already.
+Result<void> check_ended(const RunOutput& output, const std::shared_ptr<Constraint>& constraint) {
+    for (const RunAnswer& a : output.answers()) {
+        if (a.finish != Finish::length && a.finish != Finish::context) continue;
+        Matcher matcher(constraint);
+        for (const Token t : a.tokens) NIBBLE_TRY(matcher.accept(t));
+        if (!matcher.may_end())
+            return Error{ErrorCode::unsupported, "constraint",
+                         cat("the answer was cut at ", a.finish == Finish::length ? "-n" : "the context",
+                             " before it was complete"),
+                         a.finish == Finish::length ? "give a larger -n" : "give a larger --ctx"};
+    }
+    return {};
+}
+
 void RunCommand::print_statistics(const RunOutput& output, size_t allocated, LoadTime load, double wall,
                                   const SamplerParams& params) const {
     rusage usage{};
@@ -246,6 +261,7 @@ Result<int> RunCommand::operator()() const {
     if (is_full(output))
         std::fprintf(stderr, "nibble: the context of %d tokens is full (give a larger --ctx)\n",
                      engine.ctx());
+    if (base.constraint && !cancelled) NIBBLE_TRY(check_ended(output, base.constraint));
     const bool stuck = std::ranges::count(output.answers(), Finish::stuck, &RunAnswer::finish) > 0;
     if (stuck && !cancelled)
         return Error{ErrorCode::unsupported, "constraint",
@@ -306,7 +322,7 @@ std::function<Result<int>()> setup(Flags& flags) {
         "  cat report.txt | nibble run -m model.gguf -p \"Summarise:\" --json");
     return [c] {
         Result<int> code = (*c)();
-        if (interrupted != SIGINT) end_by_signal(interrupted, code);
+        end_by_signal(interrupted, code);  // a shell's loop ends by Ctrl-C only if the program did
         return code;
     };
 }

@@ -94,7 +94,7 @@ std::string nearest(std::string_view word, std::span<const std::string> known) {
 }
 
 Result<void> refuse_empty_values(const CLI::App& command) {
-    constexpr std::string_view texts[] = {"TEXT", "X", "RE"};  // may be empty
+    constexpr std::string_view texts[] = {"TEXT", "X"};  // may be empty
     for (const CLI::Option* o : command.get_options()) {
         if (o->count() == 0 || o->get_items_expected_max() == 0) continue;
         const std::string type = o->get_type_name();

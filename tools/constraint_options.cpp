@@ -2,6 +2,7 @@
 // One of the three flags at most.
 #include "tools/constraint_options.h"
 
+#include "ggml/base/cat.h"
 #include "src/text/utf8.h"
 #include "tools/standard_input.h"
 
@@ -30,7 +31,7 @@ Result<std::optional<Grammar>> ConstraintOptions::read() const {
         auto compiled = Grammar::from_regex(regex);
         if (compiled) return std::optional(std::move(*compiled));
         Error e = compiled.error();
-        e.where = "--regex";
+        e.where = e.where.empty() ? "--regex" : cat("--regex: ", e.where);
         return e;
     }
     const std::string& file = grammar.empty() ? schema : grammar;

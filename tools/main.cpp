@@ -12,6 +12,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include "ggml/base/cat.h"
 #include "ggml/file/quote.h"
 #include "tools/command_line.h"
 #include "tools/help.h"
@@ -48,6 +49,8 @@ Result<int> outcome(const std::function<Result<int>()>& command) {
         return command();
     } catch (const std::bad_alloc&) {
         return Error{ErrorCode::out_of_memory, "memory", "there is not enough", ""};
+    } catch (const std::exception& e) {
+        return Error{ErrorCode::internal, "nibble", cat("failed: ", e.what()), "please report this"};
     }
 }
 

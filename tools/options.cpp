@@ -3,6 +3,7 @@
 #include "tools/options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <random>
 
 #include <unistd.h>
@@ -20,7 +21,9 @@ namespace {
 constexpr std::string_view bundled_model = "fairytale-int8.gguf";
 constexpr const char* rare_group = "More about the model";
 
-Result<Type> cache_type(const std::string& name, std::string_view flag) {
+Result<Type> cache_type(std::string name, std::string_view flag) {
+    std::ranges::transform(name, name.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     const auto type = name == "int8"   ? std::optional(Type::q8_0)
                       : name == "int4" ? std::optional(Type::q4_0)
                                        : find_type(name);

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include "ggml/base/cat.h"
+#include "ggml/base/folder.h"
 #include "ggml/base/mapped_file.h"
 #include "ggml/file/gguf_reader.h"
 #include "tools/config_file.h"
@@ -207,8 +208,7 @@ Result<void> read_file(Settings& s) {
 void add_folder_models(const fs::path& folder, std::vector<NamedModel>& list) {
     std::vector<NamedModel> found;
     std::error_code ec;
-    for (const auto& entry : fs::directory_iterator(folder, ec)) {
-        const fs::path& p = entry.path();
+    for (const fs::path& p : folder_entries(folder, ec)) {
         const std::string file = p.filename().string();
         if (p.extension() == ".gguf") {
             // Of a split model the first part stands for all, under the name that the parts share.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ggml/base/folder.h"
 #include "ggml/base/mapped_file.h"
 
 namespace nibble {
@@ -32,9 +33,9 @@ std::vector<std::string> template_names() {
     std::vector<std::string> names;
     std::error_code ec;
     for (const fs::path& folder : data_folders("prompts", NIBBLE_SOURCE_PROMPTS))
-        for (const auto& entry : fs::directory_iterator(folder, ec)) {
-            const std::string name = entry.path().stem().string();
-            if (entry.path().extension() == ".jinja" && std::ranges::find(names, name) == names.end())
+        for (const fs::path& entry : folder_entries(folder, ec)) {
+            const std::string name = entry.stem().string();
+            if (entry.extension() == ".jinja" && std::ranges::find(names, name) == names.end())
                 names.push_back(name);
         }
     std::ranges::sort(names);

@@ -12,12 +12,12 @@ namespace {
 // Tokens for which partial records are planned; larger batches have enough tiles for every thread.
 constexpr int64_t split_batch = 16;
 
-struct Operands {
+struct AttentionOperands {
     const AttentionParams& p;
     const Tensor &q, &k_cache, &v_cache, &seq_rows, &positions, &page_table, &sinks, &out;
 };
 
-Operands operands(const OpArgs& a) {
+AttentionOperands operands(const OpArgs& a) {
     return {a.params->as<AttentionParams>(),
             a.in[0],
             a.in[1],
@@ -33,16 +33,18 @@ Operands operands(const OpArgs& a) {
 struct Rows {
     int64_t first, count;
 };
-Rows rows_of(const Operands& o, int64_t sequence) {
+Rows rows_of(const AttentionOperands& o, int64_t sequence) {
     const int32_t* r = o.seq_rows.row<int32_t>(sequence);
     const int64_t first = std::clamp<int64_t>(r[0], 0, o.q.rows);
     return {first, std::clamp<int64_t>(r[1], 0, o.q.rows - first)};
 }
 
 // The context that a sequence's table can address, in splits.
-int64_t table_splits(const Operands& o) { return Splits(o.p).of(o.page_table.cols * o.p.page_size - 1) + 1; }
+int64_t table_splits(const AttentionOperands& o) {
+    return Splits(o.p).of(o.page_table.cols * o.p.page_size - 1) + 1;
+}
 
-size_t record_bytes(const Operands& o, int64_t tokens) {
+size_t record_bytes(const AttentionOperands& o, int64_t tokens) {
     return static_cast<size_t>(tokens * o.p.n_heads * table_splits(o) * partial_floats(o.p)) * sizeof(float);
 }
 
@@ -51,7 +53,7 @@ struct Tile {
 };
 
 // Task number -> tile, by walking the sequences: there are few.
-Tile tile_at(const Operands& o, int64_t tokens, int64_t index) {
+Tile tile_at(const AttentionOperands& o, int64_t tokens, int64_t index) {
     for (int64_t s = 0; s < o.seq_rows.rows; ++s) {
         const Rows r = rows_of(o, s);
         const int64_t tiles = ceil_div(r.count, tokens);
@@ -64,7 +66,7 @@ Tile tile_at(const Operands& o, int64_t tokens, int64_t index) {
     return {};
 }
 
-AttentionBlock block_of(const Operands& o, const Tile& tile, int64_t kv_head) {
+AttentionBlock block_of(const AttentionOperands& o, const Tile& tile, int64_t kv_head) {
     AttentionBlock b;
     b.params = &o.p;
     b.k_cache = o.k_cache;
@@ -90,7 +92,7 @@ AttentionBlock block_of(const Operands& o, const Tile& tile, int64_t kv_head) {
 // How many kv heads a task takes: tiles of few tokens take as many as they have room for and leave every
 // thread some tasks, because heads that follow each other lie so in memory, too. `rows`: the most tokens of a
 // tile.
-int64_t heads_per_task(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t rows,
+int64_t heads_per_task(const Exec& exec, const AttentionOperands& o, int64_t tile_tokens, int64_t rows,
                        int64_t tasks_per_head) {
     const int64_t heads = o.p.n_kv_heads, room = rows <= 1 ? heads : tile_tokens / rows;
     const int64_t wanted = exec.pool->size() == 1 ? 1 : 4 * exec.pool->size();
@@ -100,8 +102,8 @@ int64_t heads_per_task(const Exec& exec, const Operands& o, int64_t tile_tokens,
 
 // Tasks of (tile, kv heads, some splits), leaving partial records; then one task per (tile, kv head). The
 // longest sequence has `splits` of them.
-void run_split(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t tiles, int64_t task_heads,
-               int64_t splits, std::byte* workers, size_t worker_bytes, float* records) {
+void run_split(const Exec& exec, const AttentionOperands& o, int64_t tile_tokens, int64_t tiles,
+               int64_t task_heads, int64_t splits, std::byte* workers, size_t worker_bytes, float* records) {
     const int64_t heads = o.p.n_kv_heads, parts = ceil_div(heads, task_heads);
     const int64_t stride = o.p.n_heads * splits * partial_floats(o.p);
     const auto partial = [&](const Tile& tile, int64_t kv_head, int worker) {
@@ -134,7 +136,7 @@ void run_split(const Exec& exec, const Operands& o, int64_t tile_tokens, int64_t
 }  // namespace
 
 void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
-    const Operands o = operands(a);
+    const AttentionOperands o = operands(a);
     const int64_t tokens = exec.kernels->attention_tile_tokens(o.p), heads = o.p.n_kv_heads;
     const size_t worker_bytes = exec.kernels->attention_scratch_bytes(o.p);
     int64_t tiles = 0, longest = 0, most_rows = 0;
@@ -171,7 +173,7 @@ void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scrat
 }
 
 size_t attention_scratch(const Exec& exec, const OpArgs& a) {
-    const Operands o = operands(a);
+    const AttentionOperands o = operands(a);
     const size_t workers =
         exec.kernels->attention_scratch_bytes(o.p) * static_cast<size_t>(exec.pool->size());
     return workers + (exec.pool->size() > 1 ? record_bytes(o, std::min(split_batch, o.q.rows)) : 0);

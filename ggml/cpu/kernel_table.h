@@ -50,8 +50,9 @@ struct Lookahead {
 };
 
 // out[m x n] = x[m x K] * W[n x K]^T (+ bias) (+ residual), some rows and columns of a matmul.
-// The order of each output's sum is k = 0, 1, 2, ... (floats; int8: exact within a block of 32, then block
-// after block), so it depends on nothing but the type.
+// The order of each output's sum is k = 0, 1, 2, ... (floats and pairs of bf16; int8: exact within a block of
+// 32, then block after block; tiles of bf16: 32 at a time where K allows it), so it depends on nothing but
+// the type and K.
 struct MatmulBlock {
     const TypeInfo* type = nullptr;
     const std::byte* w = nullptr;  // first weight row of the block; when packed, first of a group
@@ -103,7 +104,7 @@ struct AttentionBlock {
     int64_t first_position = 0;
     int64_t n_tokens = 0;
     int32_t kv_head = 0;   // the first of
-    int32_t kv_heads = 1;  // so many, if there is one token only: together they read the cache in its order
+    int32_t kv_heads = 1;  // so many, if there are few rows: together they read the cache in its order
     int64_t split_begin = 0, split_end = 0;  // of Splits
     float* partial = nullptr;                // first token's record; see partial_stride()
     int64_t partial_stride = 0;              // floats from one token's records to the next token's

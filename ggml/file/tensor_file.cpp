@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ggml/base/cat.h"
+#include "ggml/base/folder.h"
 #include "ggml/base/mapped_file.h"
 #include "ggml/file/gguf_reader.h"
 #include "ggml/file/json.h"
@@ -34,10 +35,10 @@ struct Listing {
 Result<Listing> list(const fs::path& folder) {
     Listing l;
     std::error_code failed;
-    for (fs::directory_iterator it(folder, failed), end; !failed && it != end; it.increment(failed)) {
-        const std::string name = it->path().filename().string();
+    for (const fs::path& entry : folder_entries(folder, failed)) {
+        const std::string name = entry.filename().string();
         l.all.push_back(name);
-        const std::string ext = it->path().extension().string();
+        const std::string ext = entry.extension().string();
         if (ext == ".safetensors") l.safetensors.push_back(name);
         if (ext == ".bin" || ext == ".pt" || ext == ".pth") l.pytorch = true;
         const auto split = parse_split_name(name);
@@ -60,6 +61,13 @@ std::string enumerate(const std::vector<std::string>& names) {
     return names.size() > shown ? cat(out, " and ", names.size() - shown, " more") : out;
 }
 
+// "model-00001-of-00002.safetensors"
+bool is_part(const std::string& name) {
+    const size_t of = name.rfind("-of-");
+    if (of == std::string::npos) return false;
+    return name.substr(of + 4) != "00001.safetensors";
+}
+
 Error no_model(const fs::path& folder, const Listing& l) {
     const std::string where = folder.string();
     if (l.gguf.size() > 1)
@@ -71,6 +79,10 @@ Error no_model(const fs::path& folder, const Listing& l) {
                 cat("holds ", quote(l.parts[0]), " but not the first part of that split model, ",
                     quote(parse_split_name(l.parts[0])->part(1))),
                 "download all parts into one folder"};
+    if (l.safetensors.size() == 1)
+        return {ErrorCode::not_found, where,
+                cat("holds ", quote(l.safetensors[0]), ", a part of a model, but no ", index_name),
+                "download all parts and the index into one folder"};
     if (l.safetensors.size() > 1)
         return {ErrorCode::not_found, where,
                 cat("has ", l.safetensors.size(), " .safetensors files but neither ", single_name, " nor ",
@@ -165,7 +177,8 @@ Result<TensorFile> TensorFile::open_folder(const fs::path& folder) {
     if (one_gguf && (!l.config || l.safetensors.empty())) return open_gguf(folder / l.gguf[0]);
     if (l.single) return open_hf(folder, folder / single_name);
     if (l.index) return open_hf(folder, folder / index_name);
-    if (l.safetensors.size() == 1) return open_hf(folder, folder / l.safetensors[0]);
+    if (l.safetensors.size() == 1 && !is_part(l.safetensors[0]))
+        return open_hf(folder, folder / l.safetensors[0]);
     return no_model(folder, l);
 }
 

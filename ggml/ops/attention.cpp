@@ -85,13 +85,13 @@ Cost cost(const OpArgs& a) {
     return c;
 }
 
-struct Layout {
+struct BatchRows {
     int64_t tokens;
     std::vector<int32_t> seq_rows, positions;  // two sequences or one
 };
 
 // `first` >= 0: the values are columns of the keys from there.
-OpCase attention_case(Type type, AttentionParams p, const Layout& l, bool sinks, int32_t first = -1) {
+OpCase attention_case(Type type, AttentionParams p, const BatchRows& l, bool sinks, int32_t first = -1) {
     const auto sequences = static_cast<int64_t>(l.seq_rows.size() / 2);
     return {cat("attention ", info(type).name, " heads ", p.n_heads, "/", p.n_kv_heads, " of ", p.head_dim,
                 " window ", p.window, p.softcap > 0 ? " softcap" : "", sinks ? " sinks" : "",
@@ -125,13 +125,13 @@ std::vector<OpCase> cases() {
         for (int32_t i = 0; i < count; ++i) v.push_back(first + i);
         return v;
     };
-    Layout mixed{8, {0, 1, 1, 7}, {69}};
+    BatchRows mixed{8, {0, 1, 1, 7}, {69}};
     for (const int32_t x : run(3, 7)) mixed.positions.push_back(x);
-    const Layout decode{1, {0, 1}, {300}}, prefill{33, {0, 33}, run(0, 33)}, empty{0, {}, {}},
+    const BatchRows decode{1, {0, 1}, {300}}, prefill{33, {0, 33}, run(0, 33)}, empty{0, {}, {}},
         later{20, {0, 20}, run(90, 20)};
     std::vector<OpCase> list;
     for (const Type t : {Type::f32, Type::f16, Type::bf16, Type::q8_0, Type::q4_0})
-        for (const Layout& l : {mixed, decode, prefill, empty, later}) {
+        for (const BatchRows& l : {mixed, decode, prefill, empty, later}) {
             list.push_back(attention_case(t, {4, 2, 64, 64, 32, 0, 0.125f, 0}, l, false));
             list.push_back(attention_case(t, {6, 1, 128, 128, 16, 20, 0.088f, 0}, l, true));
             list.push_back(attention_case(t, {5, 1, 160, 96, 16, 0, 0.08f, 0}, l, false, 64));
@@ -140,9 +140,9 @@ std::vector<OpCase> cases() {
     list.push_back(attention_case(Type::f32, {8, 2, 17, 5, 8, 9, 0.3f, 0}, later, true));
     for (const Type t : {Type::f32, Type::f16})  // whole registers of some processors, half ones of others
         list.push_back(attention_case(t, {4, 2, 24, 24, 16, 0, 0.2f, 0}, decode, false));
-    for (const Layout& l : {mixed, decode, later})  // windows that begin within a page
+    for (const BatchRows& l : {mixed, decode, later})  // windows that begin within a page
         list.push_back(attention_case(Type::f16, {4, 2, 64, 64, 32, 20, 0.125f, 0}, l, false));
-    for (const Layout& l : {mixed, decode, later})
+    for (const BatchRows& l : {mixed, decode, later})
         list.push_back(attention_case(Type::f16, {128, 1, 96, 64, 16, 0, 0.1f, 0}, l, false, 32));
     list.push_back(attention_case(Type::f16, {4, 1, 576, 512, 32, 0, 0.07f, 0}, mixed, false, 64));
     list.push_back(attention_case(Type::bf16, {8, 1, 256, 256, 32, 1, 0.06f, 50}, mixed, false));

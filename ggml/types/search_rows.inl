@@ -1,5 +1,5 @@
 // Encoding of a row with search: the shape of the format chooses the search, the better of it and plain wins.
-// Included last into a namespace that says how wide vectors are, once per instruction set.
+// Included into a namespace that says how wide vectors are, once per instruction set.
 
 // The shapes, told apart by the signature of F::pack.
 template <class F>

@@ -64,6 +64,11 @@ Result<std::vector<Token>> read_tokens(ByteReader& in, std::string_view field, i
     return tokens;
 }
 
+bool is_known(uint32_t type) {
+    return std::ranges::any_of(all_types(),
+                               [&](const auto& t) { return static_cast<uint32_t>(t.type) == type; });
+}
+
 // Whether keys and values in the file are those of this engine.
 Result<void> check_engine(ByteReader& in, Engine& engine) {
     const RunnerConfig& config = engine.runner().config();
@@ -73,8 +78,9 @@ Result<void> check_engine(ByteReader& in, Engine& engine) {
     const auto k = NIBBLE_TRY(in.read<uint32_t>("key type")), v = NIBBLE_TRY(in.read<uint32_t>("value type"));
     if (k != static_cast<uint32_t>(config.k_type) || v != static_cast<uint32_t>(config.v_type))
         return unfit(in.where(), "was made with other types of the KV cache",
-                     cat("this run has ", info(config.k_type).name, " keys and ", info(config.v_type).name,
-                         " values: see --kv-type"));
+                     is_known(k) && is_known(v) ? cat("give --k-type ", info(static_cast<Type>(k)).name,
+                                                      " --v-type ", info(static_cast<Type>(v)).name)
+                                                : "see --kv-type");
     if (NIBBLE_TRY(in.read<uint32_t>("page size")) != static_cast<uint32_t>(config.page_size))
         return unfit(in.where(), "was made with another page size of the KV cache", "");
     return {};

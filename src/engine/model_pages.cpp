@@ -28,7 +28,8 @@ void add(Fnv& fnv, const AttentionSpec& a) {
                 a.v_norm, a.keys_are_values, a.kv_layer);
 }
 void add(Fnv& fnv, const LatentAttentionSpec& a) {
-    fnv.numbers(a.n_heads, a.latent_dim, a.nope_dim, a.rope_dim, a.v_head_dim, a.scale, a.norm_eps, a.rope);
+    fnv.numbers(a.n_heads, a.latent_dim, a.nope_dim, a.rope_dim, a.v_head_dim, a.scale, a.norm_eps, a.rope,
+                a.query_scale.beta, a.query_scale.period);
 }
 void add(Fnv& fnv, const DeltaNetSpec& d) {
     fnv.numbers(d.n_k_heads, d.n_v_heads, d.k_dim, d.v_dim, d.n_taps, d.tiled);

@@ -2,6 +2,8 @@
 // The weights of one instruction share its input, and so its sums.
 #include "src/eval/calibrate.h"
 
+#include <cmath>
+
 #include "src/eval/products.h"
 
 namespace nibble {
@@ -35,6 +37,16 @@ void ImportanceObserver::before(const BoundInstr& b) {
     s.squares.resize(static_cast<size_t>(x.cols));
     for (int64_t r = 0; r < x.rows; ++r) add_squares(x.row(r), s.squares);
     s.rows += static_cast<double>(x.rows);
+}
+
+Result<void> ImportanceObserver::check(const Program& program) const {
+    for (const auto& [instr, s] : sums_)
+        for (const double x : s.squares)
+            if (!std::isfinite(x))
+                return Error{ErrorCode::corrupt, weight_of(program, *instr, 0).name,
+                             "is multiplied by a NaN or an infinity",
+                             "--check-nan of `nibble run` tells where it comes from"};
+    return {};
 }
 
 Result<void> ImportanceObserver::finish(const Program& program, Importance& out) const {

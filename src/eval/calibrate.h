@@ -13,6 +13,8 @@ namespace nibble {
 class ImportanceObserver : public Observer {
   public:
     void before(const BoundInstr& b) override;
+    // An Error that names the matrix whose inputs were no finite numbers.
+    Result<void> check(const Program& program) const;
     Result<void> finish(const Program& program, Importance& out) const;
 
   private:

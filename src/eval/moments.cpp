@@ -76,7 +76,7 @@ MomentMeter::~MomentMeter() = default;
 size_t MomentMeter::bytes(const Instr& instr) const {
     const Program& program = engine_->runner().program();
     const auto cols = static_cast<size_t>(weight_of(program, instr, 0).cols);
-    return n_sums(program, instr) * cols * cols * sizeof(float);
+    return n_sums(program, instr) * Feedback::bytes(cols);
 }
 
 Result<void> MomentMeter::measure(size_t first) {

@@ -36,7 +36,7 @@ int64_t Forward::rows(std::string_view name) {
 Ref Forward::weight(std::string_view name, int64_t rows, int64_t cols, WeightUse use, bool required,
                     int64_t first_rows) {
     const std::string full = full_name(name);
-    auto t = weights_.get(full, use);
+    auto t = weights_.get(full, use, rows * cols);
     if (!t) {
         if (error_.what.empty()) error_ = t.error();
         return {};

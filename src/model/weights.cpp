@@ -21,7 +21,6 @@ Tensor row_of(std::vector<float>& values) {
     return t;
 }
 
-// Matrices alone are kept as the file has them.
 bool is_converted(const Tensor& host, const TensorSource& source) { return host.type != source->type; }
 
 void release_source(const TensorSource& source) {
@@ -29,9 +28,17 @@ void release_source(const TensorSource& source) {
     for (const TensorInfo* part : source.parts) release_pages(part->data);
 }
 
+std::vector<std::byte> as_f32(const TensorSource& source) {
+    std::vector<std::byte> copy(static_cast<size_t>(source.rows() * source.cols()) * sizeof(float));
+    auto* const values = reinterpret_cast<float*>(copy.data());
+    for (int64_t r = 0; r < source.rows(); ++r) decode_row(source, r, values + r * source.cols());
+    return copy;
+}
+
 }  // namespace
 
-Result<Tensor> WeightStore::host_view(const std::string& name, const TensorSource& source, WeightUse use) {
+Result<Tensor> WeightStore::host_view(const std::string& name, const TensorSource& source, WeightUse use,
+                                      int64_t elements) {
     const TensorInfo& t = *source;
     const TypeInfo& type = info(t.type);
     if (t.foreign() || !type.decode)
@@ -47,17 +54,16 @@ Result<Tensor> WeightStore::host_view(const std::string& name, const TensorSourc
     // Bytes of the mapped file; kernels read weights and never write them.
     v.data = const_cast<std::byte*>(t.data.data());
     if (t.data.empty()) return v;
-    if (use != WeightUse::vector && !is_converted(v, source)) {
+    if (use != WeightUse::vector) {
         // place() rearranges what the file stores otherwise; until then an address only tells tensors apart.
         if (source.is_second()) v.data += t.data.size() / 2;
         return v;
     }
+    if (elements >= 0 && v.rows * v.cols != elements) return v;
     // The biases of experts, a row each, are one vector.
     auto& f = vectors_.emplace_back(static_cast<size_t>(v.rows * v.cols));
     for (int64_t r = 0; r < v.rows; ++r) decode_row(source, r, f.data() + r * v.cols);
-    if (use == WeightUse::vector) return row_of(f);
-    v.data = reinterpret_cast<std::byte*>(f.data());
-    return v;
+    return row_of(f);
 }
 
 Backend& WeightStore::backend_of(std::string_view name, WeightUse use) const {
@@ -67,12 +73,12 @@ Backend& WeightStore::backend_of(std::string_view name, WeightUse use) const {
     return *backends_[static_cast<size_t>(placement_.device(layer))];
 }
 
-Result<Tensor> WeightStore::get(const std::string& name, WeightUse use) {
+Result<Tensor> WeightStore::get(const std::string& name, WeightUse use, int64_t elements) {
     const auto known = used_.find({name, use});
     if (known != used_.end()) return known->second.tensor;
     const auto it = tensors_->find(name);
     if (it == tensors_->end()) return Tensor{};
-    const Tensor host = NIBBLE_TRY(host_view(name, it->second, use));
+    const Tensor host = NIBBLE_TRY(host_view(name, it->second, use, elements));
     Backend& backend = backend_of(name, use);
     Tensor planned = host;
     if (const size_t bytes = backend.packed_bytes(host, use); bytes > 0) {
@@ -101,8 +107,8 @@ const WeightStore::Entry* WeightStore::packed_twin(const Entry& e) const {
 }
 
 bool WeightStore::is_copied(const Entry& e, WeightUse use) const {
-    return use != WeightUse::vector && e.source && !e.source->is_view() && e.host.data &&
-           !is_converted(e.host, *e.source);
+    return use != WeightUse::vector && e.source && e.host.data &&
+           (!e.source->is_view() || is_converted(e.host, *e.source));
 }
 
 bool WeightStore::leaves_host(const Entry& e, WeightUse use) const {
@@ -120,7 +126,8 @@ size_t WeightStore::rearranged_bytes() const {
 size_t WeightStore::rearranged_bytes_to_be() const {
     std::map<const TensorSource*, size_t> staying;
     for (const auto& [key, e] : used_)
-        if (is_copied(e, key.second) && !leaves_host(e, key.second)) staying[e.source] = e.source->bytes();
+        if (is_copied(e, key.second) && !leaves_host(e, key.second))
+            staying[e.source] = static_cast<size_t>(e.host.rows * e.host.stride);
     size_t bytes = 0;
     for (const auto& [source, size] : staying) bytes += size;
     return bytes;
@@ -136,23 +143,25 @@ Result<void> WeightStore::place(bool release) {
         if (is_copied(*entry, use)) ++readers[entry->source->info->data.data()];
     for (auto& [use, entry] : order) {
         const TensorSource* const source = entry->source;
-        if (const Entry* twin = packed_twin(*entry)) {
+        const Entry* const twin = packed_twin(*entry);
+        const bool copied = is_copied(*entry, use);
+        if (twin) {
             entry->tensor = twin->tensor;
             entry->storage = twin->storage;
-            continue;
+        } else {
+            if (copied) {
+                auto& copy = rearranged_[source];
+                if (copy.empty())
+                    copy = is_converted(entry->host, *source) ? as_f32(*source) : rearranged(*source);
+                entry->host.data = copy.data();
+            }
+            PlacedWeight placed = NIBBLE_TRY(entry->backend->place(entry->host, use));
+            entry->tensor = placed.tensor;
+            entry->storage = std::move(placed.storage);
         }
-        const bool copied = is_copied(*entry, use);
-        if (copied) {
-            auto& copy = rearranged_[source];
-            if (copy.empty()) copy = rearranged(*source);
-            entry->host.data = copy.data();
-        }
-        PlacedWeight placed = NIBBLE_TRY(entry->backend->place(entry->host, use));
-        entry->tensor = placed.tensor;
-        entry->storage = std::move(placed.storage);
         // What was copied need not stay in memory twice.
         if (release && copied && --readers[source->info->data.data()] == 0) release_source(*source);
-        if (!entry->storage.data || !leaves_host(*entry, use) || is_converted(entry->host, *source)) continue;
+        if (twin || !entry->storage.data || !leaves_host(*entry, use)) continue;
         const Tensor& h = entry->host;
         if (copied)
             rearranged_.erase(source);

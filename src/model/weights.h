@@ -1,7 +1,7 @@
 // WeightStore: a model's tensors by canonical name, first as views into the file, then placed on devices.
-// Vectors (norms, biases) become f32 when they are first asked for, and so do small matrices of 16 bits that
-// decide; others keep their type. A matrix that the file stores otherwise (src/model/source.h) is copied, and
-// the copy dropped once it is packed.
+// Vectors (norms, biases) become f32 when they are first asked for, small matrices of 16 bits that decide
+// when they are placed; others keep their type. A matrix that is converted, or that the file stores otherwise
+// (src/model/source.h), is copied, and the copy dropped once it is packed.
 #pragma once
 
 #include <deque>
@@ -22,8 +22,9 @@ class WeightStore {
         : tensors_(&tensors), placement_(std::move(placement)), backends_(backends.begin(), backends.end()) {}
 
     // The tensor as it is now: placed, or before that as it will be (layout and stride) with the data of the
-    // file. Empty when the model has none of this name. Asking is what marks a tensor as used, and how.
-    Result<Tensor> get(const std::string& name, WeightUse use);
+    // file. Empty when the model has none of this name. Asking is what marks a tensor as used, and how. A
+    // vector of another number of `elements` is not read: its shape is for the caller to refuse.
+    Result<Tensor> get(const std::string& name, WeightUse use, int64_t elements = -1);
 
     // The same of a row that no file holds, for what runs outside the layers; the values are kept.
     Tensor constant(const std::string& name, std::span<const float> values);
@@ -32,8 +33,7 @@ class WeightStore {
     // and have no other use are given back (TensorFile::disposable).
     Result<void> place(bool release);
 
-    // Bytes of the matrices that stay in memory because the file has them in another order: what is held, and
-    // what will be after place().
+    // Bytes of the copied matrices that stay in memory: what is held, and what will be after place().
     size_t rearranged_bytes() const;
     size_t rearranged_bytes_to_be() const;
 
@@ -47,7 +47,8 @@ class WeightStore {
         Backend* backend = nullptr;
         const TensorSource* source = nullptr;  // null for a constant
     };
-    Result<Tensor> host_view(const std::string& name, const TensorSource& source, WeightUse use);
+    Result<Tensor> host_view(const std::string& name, const TensorSource& source, WeightUse use,
+                             int64_t elements);
     bool is_copied(const Entry& e, WeightUse use) const;
     // Whether nothing reads the host's bytes once the entry is placed.
     bool leaves_host(const Entry& e, WeightUse use) const;

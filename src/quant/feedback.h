@@ -28,6 +28,9 @@ struct Feedback {
     // Of each span of n columns, the last may be narrower: M without its diagonal and M D M', both [n x n].
     std::vector<float> carries, costs;
 
+    static size_t bytes(size_t cols) {
+        return (cols + 2 * static_cast<size_t>(span) + 1) * cols * sizeof(float);
+    }
     SpanCosts span_costs(int64_t begin) const {
         const auto at = static_cast<size_t>(begin * span);
         return {std::min(span, cols - begin), importance.data() + begin, carries.data() + at,

@@ -71,6 +71,10 @@ Result<std::vector<std::pair<std::string, std::vector<float>>>> stated_tensors(c
 Result<void> add_tensor(const OpenedModel& model, const std::string& name, const TensorSource& source,
                         const PlanOptions& options, ConvertPlan& plan) {
     TensorPlan p{source, name, Type::f32, permuted_heads(model, name), 0};
+    const int64_t length = source.rows() > 1 ? source.rows() : source.cols();
+    if (p.permuted_heads > 0 && length % (2 * int64_t{p.permuted_heads}) != 0)
+        return Error{ErrorCode::corrupt, source->name,
+                     cat("has ", length, " rows, which are no pairs of ", p.permuted_heads, " heads"), ""};
     const bool tied = !model.tensors.contains("output.weight"),
                matrix = source.rows() > 1 && source.cols() > 1 && !name.ends_with(".bias");
     if (matrix) p.type = NIBBLE_TRY(matrix_type(p, tied, options, plan));

@@ -3,6 +3,7 @@
 #include "src/quant/recipe.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "ggml/base/cat.h"
 
@@ -62,7 +63,10 @@ std::vector<std::string_view> recipe_names() {
     return names;
 }
 
-Result<Recipe> find_recipe(std::string_view name) {
+Result<Recipe> find_recipe(std::string_view stated) {
+    std::string name(stated);  // others write them in capitals
+    std::ranges::transform(name, name.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     for (const Recipe& r : table)
         if (r.name == name) return r;
     const auto type = find_type(name);
@@ -71,9 +75,14 @@ Result<Recipe> find_recipe(std::string_view name) {
         std::ranges::fill(r.types, *type);
         return r;
     }
+    // Mixtures of llama.cpp, as q4_k_m.
+    const std::string plain = name.substr(0, name.rfind('_'));
+    if (name.size() == plain.size() + 2 && find_type(plain))
+        return Error{ErrorCode::invalid_argument, "--type", cat("'", stated, "' is a mixture of types"),
+                     cat("use ", plain, ", or for a mixture int4, int3 or int8")};
     std::string known;
     for (const std::string_view n : recipe_names()) known += cat(known.empty() ? "" : ", ", n);
-    return Error{ErrorCode::invalid_argument, "--type", cat("'", name, "' cannot be written"),
+    return Error{ErrorCode::invalid_argument, "--type", cat("'", stated, "' cannot be written"),
                  cat("use ", known)};
 }
 

@@ -103,9 +103,13 @@ class Reader {
         if (content.empty()) return Json(nullptr);
         if (nesting(content) > max_depth)
             return Error{ErrorCode::corrupt, where, cat("nests deeper than ", max_depth, " levels"), ""};
-        Json j = Json::parse(content, nullptr, false);
-        if (j.is_discarded()) return Error{ErrorCode::corrupt, where, "is not valid JSON", ""};
-        return j;
+        try {
+            return Json::parse(content);
+        } catch (const Json::parse_error& e) {
+            return Error{ErrorCode::corrupt, where, cat("is not valid JSON: wrong at byte ", e.byte), ""};
+        } catch (const Json::exception&) {  // a number beyond the range of a double
+            return Error{ErrorCode::corrupt, where, "holds JSON that cannot be represented", ""};
+        }
     }
 
     // Byte-level if some pre-tokenizer is ByteLevel; otherwise characters, which need the byte fallback.

@@ -80,6 +80,16 @@ TEST_CASE("chat: SIGTERM in an answer keeps what came of it, on a terminal and f
     CHECK(home.kept() == "2 messages");
 }
 
+TEST_CASE("chat: Ctrl-C ends messages that come from a file, keeps what came and kills as usual") {
+    const Home home;
+    std::string many;
+    for (int i = 0; i < 50; ++i) many += "Tell me a story\n";
+    const ProcessResult r = nibble_cli(
+        {"chat", "-n", "300", "--batch", "1", "--no-history", "--session", home.session}, many, SIGINT);
+    CHECK(r.code == 130);
+    CHECK(!home.kept().empty());
+}
+
 TEST_CASE("chat: a session is kept when the reader of the answers leaves") {
     const Home home;
     shell(cat("printf 'Hello\\nHello\\nHello\\n' | \"$0\" chat -n 8 --no-history --session ", home.session,

@@ -64,7 +64,8 @@ TEST_CASE("chat: commands, saving and loading, errors that do not end it") {
     const auto saved = nlohmann::json::parse(*read_text_file(file));
     REQUIRE(saved["messages"].size() == 3);
     CHECK(saved["messages"][0]["content"] == "Be kind.");
-    CHECK(saved["messages"][1]["content"] == "Who?");
+    CHECK(saved["messages"][1]["content"] ==
+          "note.txt:\nThe goose is golden.\n\nWho?");  // what is attached stays
     check_refused(nibble_cli({"chat", "--load", note}), 1, "note.txt");
     check_refused(nibble_cli({"chat", "--context-overflow", "ignore"}), 2, "ignore");
 }
@@ -368,5 +369,5 @@ TEST_CASE("chat --session: a second run goes on without prefill; another cache t
     check_refused(nibble_cli({"chat", "--session", s.dir.string()}, "Who?\n"), 2, "is a folder");
     auto other = args;
     other.insert(other.end(), {"--kv-type", "int8"});
-    check_refused(nibble_cli(other, "Who?\n"), 1, "--kv-type");
+    check_refused(nibble_cli(other, "Who?\n"), 1, "give --k-type f16 --v-type f16");
 }

@@ -11,6 +11,21 @@
 using namespace nibble;
 using namespace nibble::cli_test;
 
+TEST_CASE("run: an answer that is cut before its constraint is met is a failure") {
+    const auto run = [](const char* n, const char* regex) {
+        return nibble_cli({"run", "--raw", "-q", "-p", "The fox", "--seed", "1", "-n", n, "--regex", regex});
+    };
+    const ProcessResult cut = run("2", "[a-z]{40}");
+    CHECK(cut.code == 1);
+    CHECK(!cut.out.empty());
+    CHECK(cut.err.find("cut at -n before it was complete") != std::string::npos);
+    CHECK(run("2", "[a-z ]*").code == 0);  // what there is matches
+    check_refused(nibble_cli({"run", "-q", "hi", "--regex", ""}), 2, "--regex: is empty");
+    const Scratch scratch;
+    const std::string schema = scratch.file("s.json", R"({"type":"string",})");
+    check_refused(nibble_cli({"run", "-q", "hi", "--json-schema", schema}), 2, "wrong at byte 18");
+}
+
 TEST_CASE("run: answers keep to a schema, a grammar, an expression") {
     const Scratch scratch;
     const std::string schema =

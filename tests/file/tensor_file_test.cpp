@@ -156,6 +156,17 @@ TEST_CASE("a folder with the parts of one split model opens it") {
     CHECK(TensorFile::open(dir.path()).value().path() == dir / "m-00001-of-00002.gguf");
 }
 
+TEST_CASE("one part of a model without its index is no model") {
+    const TempDir dir;
+    write_file(dir / "config.json", R"({"model_type":"x"})");
+    write_file(dir / "model-00001-of-00002.safetensors", tiny_shard("a"));
+    CHECK(error_of(dir.path()).what.find("a part of a model, but no model.safetensors.index.json") !=
+          std::string::npos);
+    std::filesystem::rename(dir / "model-00001-of-00002.safetensors",
+                            dir / "model-00001-of-00001.safetensors");
+    CHECK(TensorFile::open(dir.path()));
+}
+
 TEST_CASE("sharded folders open from the folder, the index or a shard") {
     const TempDir dir;
     write_file(dir / "config.json", R"({"model_type":"x"})");

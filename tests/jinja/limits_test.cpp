@@ -99,6 +99,13 @@ TEST_CASE("a hostile template meets a limit") {
         {"{% set l = [1] %}{% for i in l %}{% set _ = l.append(i) %}{% endfor %}", ""},
         {"{{ range(9999) | map('string') | map('replace', '', '0' * 9999) | join }}", "MiB"},
         {"{{ range(99999) | unique | list }}", "steps"},
+        {"{{ 'a' | map(*(['map'] * 900)) | list }}", "deep"},
+        {"{{ 'a' | select(*(['selectattr'] * 10500)) | list }}", "test"},
+        {"{{ range(99999) | tojson(separators=('x' * 1000000, ':')) }}", "steps"},
+        {"{% set x = [[]] * 1000000 %}{% for i in range(99999) %}{% set y = x | string %}{% endfor %}", ""},
+        {"{% set x = 'x' * 900000 %}{% macro m(n) %}{{ x }}{% if n %}{% set _ = m(n - 1) %}{% endif %}"
+         "{% endmacro %}{{ m(45) }}",
+         "MiB"},
     };
     for (const Case& c : cases) {
         const std::string source = c.source.substr(0, 120);

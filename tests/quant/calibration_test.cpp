@@ -206,14 +206,14 @@ TEST_CASE("feedback: less is lost, and neither threads nor memory change the fil
     CHECK(with < 0.6 * without);
 
     // With memory for two layers the text runs more often.
-    const auto few = alone.meter(*model, "nf4", 3 * 768 * 768 * 4);
+    const auto few = alone.meter(*model, "nf4", 4 * Feedback::bytes(768));
     o.feedback = few.get();
     REQUIRE(quantize(*model, "nf4", s.dir / "few.gguf", o, 3));
     CHECK(alone.runs == 3);
     CHECK(*read_text_file(s.dir / "few.gguf") == *read_text_file(s.dir / "with.gguf"));
 
     // What does not fit at all is rounded without, and named.
-    const auto small = alone.meter(*model, "nf4", 300 * 300 * 4);
+    const auto small = alone.meter(*model, "nf4", Feedback::bytes(300));
     o.feedback = small.get();
     const auto rest = quantize(*model, "nf4", s.dir / "small.gguf", o);
     REQUIRE(rest);

@@ -141,6 +141,29 @@ TEST_CASE("plans are exact and every type that can be written can be run") {
         for (const float x : logits_of(s.dir / "t.gguf")) REQUIRE(std::isfinite(x));
     }
     CHECK(!find_recipe("q9_x"));
+    CHECK(find_recipe("Q4_0"));
+    CHECK(find_recipe("Q4_K_M").error().fix.find("use q4_k,") != std::string::npos);
+}
+
+TEST_CASE("a folder whose heads do not fit its matrices is refused before anything is written") {
+    const Scratch s;
+    const fs::path llama = root / "tests/golden/models/llama";
+    for (const char* heads : {"60", "7"}) {
+        const fs::path copy = s.dir / heads;
+        fs::copy(llama, copy);
+        std::string config = *read_text_file(llama / "config.json");
+        for (const std::string field : {"\"num_attention_heads\": 4", "\"num_key_value_heads\": 2"}) {
+            const size_t at = config.find(field);
+            REQUIRE(at != std::string::npos);
+            config.replace(at, field.size(), cat(field.substr(0, field.size() - 1), heads));
+        }
+        std::ofstream(copy / "config.json") << config;
+        const auto model = open_model(std::move(*TensorFile::open(copy)));
+        if (!model) continue;
+        const auto plan = plan_conversion(**model, {*find_recipe("int8"), true, {}});
+        REQUIRE(!plan);
+        CHECK(plan.error().what.find("pairs of") != std::string::npos);
+    }
 }
 
 TEST_CASE("rows that do not divide get a type of like size, said or refused") {

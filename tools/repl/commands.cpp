@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "ggml/base/folder.h"
 #include "ggml/base/mapped_file.h"
 #include "src/sample/chain.h"
 #include "tools/template_option.h"
@@ -77,7 +78,9 @@ Result<void> undo(Repl& r, const std::string&) {
 Result<void> edit(Repl& r, const std::string& text) {
     const Message* last = r.chat.conversation.last("user");
     if (!last) return usage("/edit", "there is no message to edit");
-    std::string changed = text;
+    // What was attached to the message stays with other words of it.
+    const bool keeps = !text.empty() && last->content.starts_with(r.attached);
+    std::string changed = keeps ? r.attached + text : text;
     if (changed.empty()) {
         if (!r.terminal.is_terminal()) return usage("/edit", "needs a terminal or the new text");
         const auto edited = edit_text(r.terminal, last->content);
@@ -260,11 +263,11 @@ void complete_path(const std::string& word, ReplInput::Completions& out) {
         typed.has_parent_path() ? expanded(typed.parent_path().string() + "/") : std::string(".");
     const std::string start = typed.filename().string();
     std::error_code ec;
-    for (const auto& entry : fs::directory_iterator(folder, ec)) {
-        const std::string name = entry.path().filename().string();
+    for (const fs::path& entry : folder_entries(folder, ec)) {
+        const std::string name = entry.filename().string();
         if (!name.starts_with(start) || (start.empty() && name.starts_with('.'))) continue;
         const std::string whole = typed.has_parent_path() ? (typed.parent_path() / name).string() : name;
-        out.words.push_back(whole + (entry.is_directory(ec) ? "/" : ""));
+        out.words.push_back(whole + (fs::is_directory(entry, ec) ? "/" : ""));
     }
 }
 

@@ -20,6 +20,7 @@ struct Repl {
     const TerminalGuard& terminal;
     Turn last{};                              // the last answer's figures
     std::string attachment{};                 // put before the next message, until one is answered
+    std::string attached{};                   // what was put before the last one
     bool answer_now = false;                  // set by a command: the last message is to be answered
     std::optional<Conversation> otherwise{};  // and the conversation if it cannot be
     bool leave = false;

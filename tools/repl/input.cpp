@@ -331,8 +331,13 @@ unsigned char ReplInput::State::open_editor(EditLine* el, int) {
     State& s = of(el);
     const LineInfo* info = ::el_line(el);
     const std::string text(info->buffer, static_cast<size_t>(info->lastchar - info->buffer));
+    std::fputs("\n", stdout);  // what the editor says begins a line
+    std::fflush(stdout);
     const auto edited = edit_text(*s.terminal, replaced(text, line_feed_shown, "\n"));
-    if (edited) s.replace_line(*edited);
+    if (edited)
+        s.replace_line(*edited);
+    else
+        std::puts("the editor failed; the text is unchanged (set $EDITOR)");
     return CC_REDISPLAY;
 }
 
@@ -425,7 +430,9 @@ std::optional<std::string> edit_text(const TerminalGuard& terminal, const std::s
     const char* editor = std::getenv("VISUAL");
     if (!editor || !*editor) editor = std::getenv("EDITOR");
     if (!editor || !*editor) editor = "vi";
-    std::string path = (fs::temp_directory_path() / "nibble-XXXXXX").string();
+    std::error_code no_folder;
+    std::string path = (fs::temp_directory_path(no_folder) / "nibble-XXXXXX").string();
+    if (no_folder) return {};
     const int fd = ::mkstemp(path.data());
     if (fd < 0) return {};
     const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());

@@ -88,12 +88,16 @@ void on_stop(int signal) {
 }  // namespace
 
 TerminalGuard::TerminalGuard() {
-    handle(SIGINT, [](int) { interrupted = 1; });
     for (const int s : {SIGTERM, SIGHUP})
         if (!is_ignored(s)) handle(s, on_end);  // nohup ignores one
     // Whoever read the answers has left: every further one would bring the signal again.
     if (!is_ignored(SIGPIPE)) handle(SIGPIPE, [](int) { ending = ending ? ending : SIGPIPE; });
     terminal_ = ::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO) && ::tcgetattr(STDIN_FILENO, &saved) == 0;
+    // A script's messages end by Ctrl-C; of those that are typed it stops the answer.
+    if (terminal_)
+        handle(SIGINT, [](int) { interrupted = 1; });
+    else if (!is_ignored(SIGINT))
+        handle(SIGINT, on_end);
     if (!terminal_) return;
     screen_ = knows_escapes();
     plain_screen = screen_;

@@ -202,12 +202,13 @@ inline void add_chunk(const AttentionBlock& b, const AttentionTile<P>& t, int64_
 // what was converted.
 constexpr int64_t few_rows = stream_rows, direct_rows = 8;
 
-// Calls fn.operator()<R>(rows [first, first + R) of `t`) for `n` of its rows, R <= few_rows at a time.
+// Calls fn.operator()<rows>().
 template <int R = few_rows, class Fn>
 inline void with_rows(int64_t rows, Fn fn) {
     if (rows == R) return fn.template operator()<R>();
     if constexpr (R > 1) with_rows<R - 1>(rows, fn);
 }
+// Calls fn.operator()<R>(rows [first, first + R) of `t`) for `n` of its rows, R <= few_rows at a time.
 template <class P, class Fn>
 inline void few_at_a_time(const AttentionTile<P>& t, int64_t first, int64_t n, Fn fn) {
     for (const int64_t end = first + n; first < end; first += few_rows) {

@@ -10,7 +10,8 @@ constexpr int64_t tile_queries = 64;
 constexpr float infinity = __builtin_inff();
 inline int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 
-// Scratch of one tile, cut from the block's memory. `rows` counts query vectors: tokens x heads of the group.
+// Scratch of one tile, cut from the block's memory. `rows` counts query vectors: kv heads x
+// tokens x heads of the group.
 template <class P>
 struct AttentionTile {
     using Number = typename P::Number;

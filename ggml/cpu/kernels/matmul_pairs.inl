@@ -26,7 +26,7 @@ inline void multiply_pairs(const MatmulBlock& b, const Activations<PairRows<P>>&
     }
 }
 
-// On tiles whatever the number of rows is, but whole ones.
+// Tiles take any number of rows, so that one row has the bits of many, but only whole steps of K.
 template <class P>
 inline void paired_matmul(const MatmulBlock& b) {
     if (b.type->type != Type::bf16) return matmul_block(b);

@@ -13,9 +13,9 @@ struct Reals {
     static F broadcast(const float* x) { return set1(*x); }
     static F multiply_add(F x, F w, F sum) { return fma(x, w, sum); }
 
-    // What attention needs besides. n floats, scaled; a vector, from fn(i) for each of its parts in turn;
-    // vectors of values from number i on of rows `stride` bytes apart, of which there are n; and weights j
-    // and following of a row.
+    // What attention and narrower numbers need besides. n floats, scaled; a vector, from fn(i) for each of
+    // its parts in turn; vectors of values from number i on of rows `stride` bytes apart, of which there are
+    // n; and weights j and following of a row.
     static void narrow(const float* x, int64_t n, float scale, float* out) {
         for (int64_t i = 0; i < n; i += lanes) {
             const int64_t count = n - i < lanes ? n - i : lanes;

@@ -1,4 +1,4 @@
-// Attention in pairs of bf16 numbers, whose products AVX512-BF16 adds two at a time: twice the rate of f32.
+// Pairs of bf16 numbers, whose products AVX512-BF16 adds two at a time: twice the rate of f32.
 // Both products of a pair are exact; each is added to the sum with one rounding, the second number's first.
 struct Pairs {
     struct Multiplier;

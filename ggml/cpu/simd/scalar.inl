@@ -48,11 +48,16 @@ inline float max_of(F v) {
     return a > b ? a : b;
 }
 
+// Files may hold tensors at odd addresses.
 inline F load_f16(const uint16_t* p) {
-    return F{f16_to_f32(p[0]), f16_to_f32(p[1]), f16_to_f32(p[2]), f16_to_f32(p[3])};
+    uint16_t h[lanes];
+    std::memcpy(h, p, sizeof h);
+    return F{f16_to_f32(h[0]), f16_to_f32(h[1]), f16_to_f32(h[2]), f16_to_f32(h[3])};
 }
 inline F load_bf16(const uint16_t* p) {
-    return F{bf16_to_f32(p[0]), bf16_to_f32(p[1]), bf16_to_f32(p[2]), bf16_to_f32(p[3])};
+    uint16_t h[lanes];
+    std::memcpy(h, p, sizeof h);
+    return F{bf16_to_f32(h[0]), bf16_to_f32(h[1]), bf16_to_f32(h[2]), bf16_to_f32(h[3])};
 }
 inline float one_f16(const void* p) {
     uint16_t h;

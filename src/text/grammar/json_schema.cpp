@@ -330,8 +330,15 @@ Result<Grammar> Grammar::from_json_schema(std::string_view text) {
     if (deepest > 2 * max_grammar_nesting)
         return Error{ErrorCode::unsupported, "schema", cat("is nested ", deepest, " deep"),
                      cat("at most ", 2 * max_grammar_nesting)};
-    const Json schema = Json::parse(text, nullptr, false);
-    if (schema.is_discarded()) return Error{ErrorCode::invalid_argument, "schema", "is not valid JSON", ""};
+    Json schema;
+    try {
+        schema = Json::parse(text);
+    } catch (const Json::parse_error& e) {
+        return Error{ErrorCode::invalid_argument, "schema", cat("is not valid JSON: wrong at byte ", e.byte),
+                     ""};
+    } catch (const Json::exception&) {  // a number beyond the range of a double
+        return Error{ErrorCode::invalid_argument, "schema", "holds JSON that cannot be represented", ""};
+    }
     GrammarSource source;
     const RuleId root = NIBBLE_TRY(translate_schema(source, schema));
     return compile(source, root);

@@ -25,6 +25,11 @@ Error Budget::exhausted() const {
                    "it loops too long; use another template or a shorter conversation");
 }
 
+Error Budget::too_deep() const {
+    return failure(cat("the template nests its calls more than ", limits_.recursion, " deep"),
+                   ErrorCode::unsupported);
+}
+
 Result<Value> Budget::text(Text t) {
     if (!spend_bytes(object_bytes + t.size())) return exhausted();
     return make_text(std::move(t));

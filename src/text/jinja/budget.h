@@ -38,6 +38,13 @@ class Budget {
     bool spend_bytes(uint64_t bytes) { return (bytes_ += bytes) <= limits_.bytes; }
     Error exhausted() const;
 
+    // One level deeper, and back; false beyond the limit: the caller returns too_deep(). After an error
+    // nobody goes on, so nothing has to go back.
+    bool enter() { return ++depth_ <= limits_.recursion; }
+    void leave() { --depth_; }
+    bool is_too_deep() const { return depth_ > limits_.recursion; }
+    Error too_deep() const;
+
     Result<Value> text(Text t);
     Result<Value> text(std::string bytes, bool untrusted = false) {
         return text(Text(std::move(bytes), untrusted));
@@ -53,6 +60,7 @@ class Budget {
   private:
     Limits limits_;
     uint64_t steps_ = 0, bytes_ = 0;
+    uint32_t depth_ = 0;
 };
 
 // An error without a place: the interpreter adds the template's name and line.

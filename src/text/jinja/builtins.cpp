@@ -88,9 +88,13 @@ Result<Value> invoke(Runtime& runtime, const Builtin& row, const Value& self, Ar
     uint64_t bytes = text_size(self);
     for (const Value& v : arguments.positional) bytes += text_size(v);
     for (const auto& [name, v] : arguments.named) bytes += text_size(v);
-    if (!runtime.budget.spend_scan(bytes)) return runtime.budget.exhausted();
+    Budget& budget = runtime.budget;
+    if (!budget.spend_scan(bytes)) return budget.exhausted();
     if (!row.variadic) NIBBLE_TRY(bind(call, row));
-    return row.run(call);
+    if (!budget.enter()) return budget.too_deep();  // `map` calls a filter, which may be `map`
+    auto result = row.run(call);
+    budget.leave();
+    return result;
 }
 
 Result<Value> get_attribute(Runtime& runtime, const Value& v, const std::string& name) {

@@ -9,10 +9,10 @@ namespace nibble::jinja {
 
 Result<Value> Interpreter::evaluate(const Expr& e, const ScopeRef& scope) {
     if (e.kind == ExprKind::literal) return e.value;
-    if (!enter()) return at_line(too_deep(), e.line);
-    if (!runtime_.budget.spend(1)) return at_line(runtime_.budget.exhausted(), e.line);
+    if (!budget().enter()) return at_line(budget().too_deep(), e.line);
+    if (!budget().spend(1)) return at_line(budget().exhausted(), e.line);
     auto v = evaluate_node(e, scope);
-    --depth_;
+    budget().leave();
     if (!v && v.error().where.empty()) return at_line(std::move(v).error(), e.line);
     return v;
 }
@@ -272,9 +272,9 @@ Result<Value> Interpreter::call_loop(LoopObject& object, Arguments arguments) {
         return failure("'loop' takes one iterable");
     Text out;
     const ScopeRef scope = loop.scope();
-    if (!enter()) return too_deep();
+    if (!budget().enter()) return budget().too_deep();
     NIBBLE_TRY(for_loop(loop.stmt(), arguments.positional[0], scope, out, loop.depth() + 1));
-    --depth_;
+    budget().leave();
     return runtime_.budget.text(std::move(out));
 }
 

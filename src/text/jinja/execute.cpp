@@ -64,12 +64,6 @@ Error Interpreter::at_line(Error e, uint32_t line) const {
     return e;
 }
 
-Error Interpreter::too_deep() const {
-    return failure(
-        cat("the template nests its calls more than ", runtime_.budget.limits().recursion, " deep"),
-        ErrorCode::unsupported);
-}
-
 ScopeRef Interpreter::child(const ScopeRef& parent) const {
     auto scope = std::make_shared<Scope>();
     scope->parent = parent;
@@ -84,13 +78,10 @@ Value Interpreter::make_macro(const MacroDef& def, const ScopeRef& scope) {
 
 Result<Interpreter::Flow> Interpreter::execute(const Block& block, const ScopeRef& scope, Text& out) {
     for (const auto& s : block) {
-        if (!enter() || !runtime_.budget.spend(1)) {
-            return at_line(
-                depth_ > runtime_.budget.limits().recursion ? too_deep() : runtime_.budget.exhausted(),
-                s->line);
-        }
+        if (!budget().enter() || !budget().spend(1))
+            return at_line(budget().is_too_deep() ? budget().too_deep() : budget().exhausted(), s->line);
         auto flow = execute(*s, scope, out);
-        --depth_;
+        budget().leave();
         if (!flow) return at_line(std::move(flow).error(), s->line);
         if (*flow != Flow::normal) return *flow;
     }
@@ -149,6 +140,7 @@ Result<void> Interpreter::check_output(const Text& out) const {
 
 Result<void> Interpreter::emit(Text& out, const Value& v) {
     if (const Text* t = v.text()) {
+        if (!budget().spend_bytes(t->size())) return budget().exhausted();
         out.append(*t);
     } else {
         NIBBLE_TRY(print(runtime_.budget, out, v));

@@ -283,6 +283,13 @@ Result<Value> filter_attr(Call& c) {
 // What map, select and their kin go over: nothing for None and other false values.
 Result<Items> lazy_items(Call& c) { return truthy(c.self) ? iterate(c.budget, c.self) : Items(); }
 
+// Of those given there are two copies: what is handed on, and what the call has of it.
+Result<void> pay_for_arguments(Call& c) {
+    const size_t n = c.raw.positional.size() + 2 * c.raw.named.size();
+    if (!c.budget.spend_bytes(2 * n * sizeof(Value))) return c.budget.exhausted();
+    return {};
+}
+
 // map("filter", arguments…) or map(attribute="a.b", default=…).
 Result<Value> filter_map(Call& c) {
     Items items = NIBBLE_TRY(lazy_items(c));
@@ -307,6 +314,7 @@ Result<Value> filter_map(Call& c) {
     const std::string& name = c.raw.positional[0].text()->str();
     const Builtin* filter = find_filter(name);
     if (!filter) return failure(cat("there is no filter '", name, "'"));
+    NIBBLE_TRY(pay_for_arguments(c));
     const Arguments rest{{c.raw.positional.begin() + 1, c.raw.positional.end()}, c.raw.named};
     for (Value& item : items) item = NIBBLE_TRY(invoke(c.runtime, *filter, item, rest));
     return c.budget.list(std::move(items), List::Flavor::generator);
@@ -325,6 +333,7 @@ Result<Value> choose(Call& c, bool by_attribute, bool wanted) {
         if (!test)
             return failure(name ? cat("there is no test '", name->view(), "'")
                                 : "the name of a test is needed");
+        NIBBLE_TRY(pay_for_arguments(c));
         rest.positional.assign(given.begin() + static_cast<std::ptrdiff_t>(used) + 1, given.end());
     }
     Items kept;

@@ -87,6 +87,7 @@ Result<Value> filter_abs(Call& c) {
 // Python's round(): correct on the exact binary value, ties to even.
 double round_to(double d, int64_t digits) {
     if (!std::isfinite(d) || digits > 300) return d;
+    if (digits < -400) return 0;
     if (digits < 0) {
         const double scale = std::pow(10.0, static_cast<double>(-digits));
         return std::isfinite(scale) ? std::nearbyint(d / scale) * scale : 0.0;

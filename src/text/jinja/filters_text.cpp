@@ -73,7 +73,7 @@ Result<Value> capitalize(Budget& budget, const Text& text) {
 Result<Value> center(Budget& budget, const Text& text, int64_t width, int64_t left_of,
                      std::string_view fill) {
     const auto length = static_cast<int64_t>(count_code_points(text.view()));
-    const int64_t pad = std::max<int64_t>(width - length, 0);
+    const int64_t pad = width > length ? width - length : 0;
     const auto columns = static_cast<uint64_t>(pad);
     if (!budget.spend_bytes(columns * fill.size()) || !budget.spend(columns / 4)) return budget.exhausted();
     const int64_t left = left_of < 0 ? pad / 2 + (pad & width & 1) : std::min(left_of, pad);

@@ -81,15 +81,12 @@ class Interpreter {
     Result<Value> apply_filter_chain(const Expr& e, const Value& input, const ScopeRef& scope);
     Result<Arguments> evaluate_arguments(const CallArguments& a, const ScopeRef& scope);
 
-    bool enter() { return ++depth_ <= runtime_.budget.limits().recursion; }
     Error at_line(Error e, uint32_t line) const;
-    Error too_deep() const;
 
     const Program& program_;
     Runtime runtime_;
     ScopeRef root_;
     std::vector<ScopeRef> kept_;  // captured by macros, hence part of cycles; emptied at the end
-    uint32_t depth_ = 0;
 };
 
 // The `loop` variable of one running loop. It looks one item ahead only when asked, because the condition of

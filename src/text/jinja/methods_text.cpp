@@ -242,8 +242,8 @@ Result<Value> method_center(Call& c) { return justify(c, -1); }
 Result<Value> method_zfill(Call& c) {
     const bool sign = self(c).view().starts_with('-') || self(c).view().starts_with('+');
     const Value digits = NIBBLE_TRY(c.budget.text(self(c).slice(sign, self(c).size())));
-    const Value padded =
-        NIBBLE_TRY(center(c.budget, *digits.text(), NIBBLE_TRY(c.integer(0, 0)) - sign, INT64_MAX, "0"));
+    const int64_t width = std::max<int64_t>(NIBBLE_TRY(c.integer(0, 0)), 1) - sign;
+    const Value padded = NIBBLE_TRY(center(c.budget, *digits.text(), width, INT64_MAX, "0"));
     Text out = self(c).slice(0, sign);
     out.append(*padded.text());
     return c.budget.text(std::move(out));

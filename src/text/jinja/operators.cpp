@@ -16,7 +16,7 @@ namespace {
 
 std::string_view symbol(Op op) {
     constexpr std::string_view symbols[] = {
-        "+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "-", "+"};
+        "+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
     return symbols[static_cast<size_t>(op)];
 }
 

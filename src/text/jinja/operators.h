@@ -10,25 +10,7 @@
 
 namespace nibble::jinja {
 
-enum class Op : uint8_t {
-    add,
-    sub,
-    mul,
-    div,
-    floor_div,
-    mod,
-    pow,
-    eq,
-    ne,
-    lt,
-    le,
-    gt,
-    ge,
-    in,
-    not_in,
-    neg,
-    pos
-};
+enum class Op : uint8_t { add, sub, mul, div, floor_div, mod, pow, eq, ne, lt, le, gt, ge, in, not_in };
 
 bool equal(const Value& a, const Value& b);
 // Arithmetic (add … pow). A string on the left that nobody else owns is extended in place.

@@ -88,6 +88,8 @@ Result<void> repr_list(Budget& budget, Text& out, const List& list) {
         out.append("<generator>", false);
         return {};
     }
+    // Brackets and commas; what is between them pays for itself.
+    if (!budget.spend_bytes(2 + 2 * list.items.size())) return budget.exhausted();
     out.append(tuple ? "(" : "[", false);
     for (size_t i = 0; i < list.items.size(); ++i) {
         if (i > 0) out.append(", ", false);
@@ -193,6 +195,12 @@ class JsonPrinter {
         return pay(budget_, out_, before);
     }
 
+    Result<void> separator(std::string_view text) {
+        const size_t before = out_.size();
+        out_.append(text, false);
+        return pay(budget_, out_, before);
+    }
+
     Result<void> list(const Value& v, size_t level) {
         const List& list = *v.list();
         if (list.flavor == List::Flavor::generator || list.flavor == List::Flavor::view) {
@@ -201,7 +209,7 @@ class JsonPrinter {
         }
         out_.append("[", false);
         for (size_t i = 0; i < list.items.size(); ++i) {
-            if (i > 0) out_.append(style_.item_separator, false);
+            if (i > 0) NIBBLE_TRY(separator(style_.item_separator));
             NIBBLE_TRY(new_line(level + 1));
             NIBBLE_TRY(value(list.items[i], level + 1));
         }
@@ -238,10 +246,10 @@ class JsonPrinter {
         }
         out_.append("{", false);
         for (size_t i = 0; i < entries.size(); ++i) {
-            if (i > 0) out_.append(style_.item_separator, false);
+            if (i > 0) NIBBLE_TRY(separator(style_.item_separator));
             NIBBLE_TRY(new_line(level + 1));
             NIBBLE_TRY(key(entries[i]->first));
-            out_.append(style_.key_separator, false);
+            NIBBLE_TRY(separator(style_.key_separator));
             NIBBLE_TRY(value(entries[i]->second, level + 1));
         }
         if (!entries.empty()) NIBBLE_TRY(new_line(level));
