@@ -390,7 +390,8 @@ Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
     return {};
 }
 
-// After a recording that failed: it did no work, and steps differ from recorded ones in speed alone. What is
+// After a recording that failed or did not begin: no work is done yet, and steps differ from recorded ones in
+// speed alone. What is
 // wrong with the device itself, or with a launch, comes up again.
 Result<void> CudaBackend::run_unrecorded(std::span<BoundInstr> instrs) {
     stream_.forget_error();
@@ -420,7 +421,7 @@ Result<void> CudaBackend::run(std::span<BoundInstr> instrs, Observer* observer) 
         recorded.seen = true;
         NIBBLE_TRY(launch_all(instrs));
     } else {
-        stream_.begin_capture();
+        if (!stream_.begin_capture()) return run_unrecorded(instrs);
         const auto launched = launch_all(instrs);
         auto graph = stream_.end_capture();
         NIBBLE_TRY(launched);

@@ -71,8 +71,8 @@ class Stream {
     void put(Mark& mark);
     Result<void> wait(const Mark& mark);
 
-    // Between the two, work is recorded instead of done.
-    void begin_capture();
+    // Between the two, work is recorded instead of done; false: it would be done.
+    bool begin_capture();
     Result<class Graph> end_capture();
 
     void* handle() const { return handle_; }

@@ -259,10 +259,10 @@ bool Stream::enter(const void* kernel, size_t shared_bytes) {
     return false;
 }
 
-void Stream::begin_capture() {
-    if (const cudaError_t e = cudaStreamBeginCapture(native(handle_), cudaStreamCaptureModeThreadLocal);
-        e != cudaSuccess)
-        failed(cudaGetErrorString(e));
+bool Stream::begin_capture() {
+    const cudaError_t e = cudaStreamBeginCapture(native(handle_), cudaStreamCaptureModeThreadLocal);
+    if (e != cudaSuccess) failed(cudaGetErrorString(e));
+    return e == cudaSuccess;
 }
 
 Result<Graph> Stream::end_capture() {

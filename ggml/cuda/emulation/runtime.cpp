@@ -170,7 +170,7 @@ Result<void> Stream::wait(const Mark& mark) {
     return outcome();
 }
 
-void Stream::begin_capture() { recording_->active = true; }
+bool Stream::begin_capture() { return recording_->active = true; }
 
 Result<Graph> Stream::end_capture() {
     recording_->active = false;
