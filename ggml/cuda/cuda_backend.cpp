@@ -391,8 +391,7 @@ Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
 }
 
 // After a recording that failed or did not begin: no work is done yet, and steps differ from recorded ones in
-// speed alone. What is
-// wrong with the device itself, or with a launch, comes up again.
+// speed alone. What is wrong with the device itself, or with a launch, comes up again.
 Result<void> CudaBackend::run_unrecorded(std::span<BoundInstr> instrs) {
     stream_.forget_error();
     NIBBLE_TRY(stream_.synchronize());
