@@ -94,7 +94,7 @@ TerminalGuard::TerminalGuard() {
     if (!is_ignored(SIGPIPE)) handle(SIGPIPE, [](int) { ending = ending ? ending : SIGPIPE; });
     terminal_ = ::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO) && ::tcgetattr(STDIN_FILENO, &saved) == 0;
     // A script's messages end by Ctrl-C; of those that are typed it stops the answer.
-    if (terminal_)
+    if (::isatty(STDIN_FILENO))
         handle(SIGINT, [](int) { interrupted = 1; });
     else if (!is_ignored(SIGINT))
         handle(SIGINT, on_end);
