@@ -26,23 +26,27 @@ void ConstraintOptions::add(Flags& flags, const std::string& group) {
 
 bool ConstraintOptions::reads_standard_input() const { return grammar == "-" || schema == "-"; }
 
+namespace {
+
+// What cannot be kept to is a wrong use, whatever is wrong with it.
+Result<std::optional<Grammar>> read_as(const std::string& source, Result<Grammar> compiled) {
+    if (compiled) return std::optional(std::move(*compiled));
+    Error e = compiled.error();
+    e.code = ErrorCode::invalid_argument;
+    e.where = e.where.empty() ? source : cat(source, ": ", e.where);
+    return e;
+}
+
+}  // namespace
+
 Result<std::optional<Grammar>> ConstraintOptions::read() const {
-    if (has_regex) {
-        auto compiled = Grammar::from_regex(regex);
-        if (compiled) return std::optional(std::move(*compiled));
-        Error e = compiled.error();
-        e.where = e.where.empty() ? "--regex" : cat("--regex: ", e.where);
-        return e;
-    }
+    if (has_regex) return read_as("--regex", Grammar::from_regex(regex));
     const std::string& file = grammar.empty() ? schema : grammar;
     if (file.empty()) return std::optional<Grammar>();
     const std::string whole = NIBBLE_TRY(read_input(file));
     const std::string_view text = without_byte_order_mark(whole);
-    auto compiled = grammar.empty() ? Grammar::from_json_schema(text) : Grammar::from_gbnf(text);
-    if (compiled) return std::optional(std::move(*compiled));
-    Error e = compiled.error();
-    e.where = cat(input_name(file), ": ", e.where);
-    return e;
+    return read_as(input_name(file),
+                   grammar.empty() ? Grammar::from_json_schema(text) : Grammar::from_gbnf(text));
 }
 
 }  // namespace nibble
