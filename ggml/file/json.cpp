@@ -42,29 +42,6 @@ struct RootKeys final : nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-bool nests_deeper(std::string_view text, int levels) {
-    int depth = 0, deepest = 0;
-    for (size_t i = 0; i < text.size() && deepest <= levels; ++i) {
-        switch (text[i]) {
-            case '"':
-                for (++i; i < text.size() && text[i] != '"'; ++i)
-                    if (text[i] == '\\') ++i;
-                break;
-            case '[':
-            case '{':
-                deepest = std::max(deepest, ++depth);
-                break;
-            case ']':
-            case '}':
-                --depth;
-                break;
-            default:
-                break;
-        }
-    }
-    return deepest > levels;
-}
-
 Result<nlohmann::json> parse_json(std::string_view text, const std::string& where, JsonLimits limits) {
     using nlohmann::json;
     if (nests_deeper(text, limits.max_depth))

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "ggml/base/json_depth.h"
 #include "ggml/base/result.h"
 
 namespace nibble {
@@ -16,9 +17,6 @@ struct JsonLimits {
     int max_depth = 64;
     bool unique_top_keys = false;  // refuse a root object that names a key twice (JSON itself allows it)
 };
-
-// Whether brackets nest deeper than `levels`, which walks of a parsed document may not survive.
-bool nests_deeper(std::string_view json, int levels = JsonLimits{}.max_depth);
 
 // Parses one document. `where` opens the error message, which gives the byte that is wrong.
 Result<nlohmann::json> parse_json(std::string_view text, const std::string& where, JsonLimits limits = {});

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ggml/base/cat.h"
+#include "src/text/bounded_json.h"
 #include "src/text/merge_scores.h"
 #include "src/text/split.h"
 
@@ -28,24 +29,6 @@ const Json& at(const Json& j, std::string_view key) {
     return it == j.end() ? null : *it;
 }
 std::string text(const Json& j) { return j.is_string() ? j.get<std::string>() : std::string(); }
-
-// Deepest nesting of brackets outside strings.
-int nesting(std::string_view json) {
-    int depth = 0, deepest = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < json.size(); ++i) {
-        const char c = json[i];
-        if (quoted && c == '\\')
-            ++i;
-        else if (c == '"')
-            quoted = !quoted;
-        else if (!quoted && (c == '[' || c == '{'))
-            deepest = std::max(deepest, ++depth);
-        else if (!quoted && (c == ']' || c == '}'))
-            --depth;
-    }
-    return deepest;
-}
 
 // The members of a Sequence, or the one thing itself; nothing for null.
 std::vector<const Json*> sequence(const Json& j, std::string_view list) {
@@ -101,15 +84,7 @@ class Reader {
 
     static Result<Json> parse(const std::string& content, const std::string& where) {
         if (content.empty()) return Json(nullptr);
-        if (nesting(content) > max_depth)
-            return Error{ErrorCode::corrupt, where, cat("nests deeper than ", max_depth, " levels"), ""};
-        try {
-            return Json::parse(content);
-        } catch (const Json::parse_error& e) {
-            return Error{ErrorCode::corrupt, where, cat("is not valid JSON: wrong at byte ", e.byte), ""};
-        } catch (const Json::exception&) {  // a number beyond the range of a double
-            return Error{ErrorCode::corrupt, where, "holds JSON that cannot be represented", ""};
-        }
+        return parse_bounded(content, where, max_depth, ErrorCode::corrupt);
     }
 
     // Byte-level if some pre-tokenizer is ByteLevel; otherwise characters, which need the byte fallback.

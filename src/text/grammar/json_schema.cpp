@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ggml/base/cat.h"
+#include "src/text/bounded_json.h"
 #include "src/text/grammar/grammar.h"
 #include "src/text/grammar/scanner.h"
 #include "src/text/grammar/schema_document.h"
@@ -316,29 +317,8 @@ Result<RuleId> translate_schema(GrammarSource& source, const Json& schema) {
 
 Result<Grammar> Grammar::from_json_schema(std::string_view text) {
     NIBBLE_TRY(Scanner::check(text, "schema", max_schema_text));
-    // Comparing and copying values recurses: the depth is checked before there is a value.
-    int32_t depth = 0, deepest = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (in_string && c == '\\') ++i;
-        if (c == '"') in_string = !in_string;
-        if (in_string) continue;
-        if (c == '[' || c == '{') deepest = std::max(deepest, ++depth);
-        if (c == ']' || c == '}') --depth;
-    }
-    if (deepest > 2 * max_grammar_nesting)
-        return Error{ErrorCode::unsupported, "schema", cat("is nested ", deepest, " deep"),
-                     cat("at most ", 2 * max_grammar_nesting)};
-    Json schema;
-    try {
-        schema = Json::parse(text);
-    } catch (const Json::parse_error& e) {
-        return Error{ErrorCode::invalid_argument, "schema", cat("is not valid JSON: wrong at byte ", e.byte),
-                     ""};
-    } catch (const Json::exception&) {  // a number beyond the range of a double
-        return Error{ErrorCode::invalid_argument, "schema", "holds JSON that cannot be represented", ""};
-    }
+    const Json schema =
+        NIBBLE_TRY(parse_bounded<Json>(text, "schema", 2 * max_grammar_nesting, ErrorCode::invalid_argument));
     GrammarSource source;
     const RuleId root = NIBBLE_TRY(translate_schema(source, schema));
     return compile(source, root);

@@ -1,0 +1,29 @@
+// parse_bounded(): JSON from a file or a person, with an Error in place of an exception.
+// Nesting is bounded before the parser runs: comparing and copying values recurses.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "ggml/base/cat.h"
+#include "ggml/base/json_depth.h"
+#include "ggml/base/result.h"
+
+namespace nibble {
+
+template <class Json = nlohmann::json>
+Result<Json> parse_bounded(std::string_view text, const std::string& where, int levels, ErrorCode code) {
+    if (nests_deeper(text, levels))
+        return Error{code, where, cat("nests deeper than ", levels, " levels"), ""};
+    try {
+        return Json::parse(text);
+    } catch (const typename Json::parse_error& e) {
+        return Error{code, where, cat("is not valid JSON: wrong at byte ", e.byte), ""};
+    } catch (const typename Json::exception&) {  // a number beyond the range of a double
+        return Error{code, where, "holds JSON that cannot be represented", ""};
+    }
+}
+
+}  // namespace nibble
