@@ -64,9 +64,14 @@ Result<std::vector<Token>> read_tokens(ByteReader& in, std::string_view field, i
     return tokens;
 }
 
-bool is_known(uint32_t type) {
-    return std::ranges::any_of(all_types(),
-                               [&](const auto& t) { return static_cast<uint32_t>(t.type) == type; });
+// The flags that give a cache of these types; numbers of a file may stand for none.
+std::string cache_flags(uint32_t k, uint32_t v) {
+    const auto name = [](uint32_t type) {
+        for (const TypeInfo& t : all_types())
+            if (static_cast<uint32_t>(t.type) == type) return t.name;
+        return std::string_view("?");
+    };
+    return k == v ? cat("--kv-type ", name(k)) : cat("--k-type ", name(k), " --v-type ", name(v));
 }
 
 // Whether keys and values in the file are those of this engine.
@@ -78,9 +83,7 @@ Result<void> check_engine(ByteReader& in, Engine& engine) {
     const auto k = NIBBLE_TRY(in.read<uint32_t>("key type")), v = NIBBLE_TRY(in.read<uint32_t>("value type"));
     if (k != static_cast<uint32_t>(config.k_type) || v != static_cast<uint32_t>(config.v_type))
         return unfit(in.where(), "was made with other types of the KV cache",
-                     is_known(k) && is_known(v) ? cat("give --k-type ", info(static_cast<Type>(k)).name,
-                                                      " --v-type ", info(static_cast<Type>(v)).name)
-                                                : "see --kv-type");
+                     cat("give ", cache_flags(k, v)));
     if (NIBBLE_TRY(in.read<uint32_t>("page size")) != static_cast<uint32_t>(config.page_size))
         return unfit(in.where(), "was made with another page size of the KV cache", "");
     return {};

@@ -369,5 +369,5 @@ TEST_CASE("chat --session: a second run goes on without prefill; another cache t
     check_refused(nibble_cli({"chat", "--session", s.dir.string()}, "Who?\n"), 2, "is a folder");
     auto other = args;
     other.insert(other.end(), {"--kv-type", "int8"});
-    check_refused(nibble_cli(other, "Who?\n"), 1, "give --k-type f16 --v-type f16");
+    check_refused(nibble_cli(other, "Who?\n"), 1, "give --kv-type f16");
 }
