@@ -1,12 +1,12 @@
 // nibble models: what -m NAME can mean: aliases of the configuration, model folders, the bundled model.
 // Reads headers only.
 #include <cstdio>
+#include <filesystem>
 #include <map>
 
 #include <nlohmann/json.hpp>
 
 #include "ggml/base/cat.h"
-#include "ggml/base/folder.h"
 #include "ggml/file/quote.h"
 #include "ggml/file/tensor_file.h"
 #include "tools/json_text.h"
@@ -97,7 +97,7 @@ Result<int> ModelsCommand::operator()() const {
     else if (!names)
         for (const auto& folder : settings.folders) {
             std::error_code failed;
-            (void)folder_entries(folder, failed);
+            const std::filesystem::directory_iterator opened(folder, failed);
             std::fprintf(stderr, "folder %s%s\n", printable(folder.string(), max_message).c_str(),
                          failed ? cat("  not readable: ", failed.message()).c_str() : "");
         }

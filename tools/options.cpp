@@ -3,11 +3,11 @@
 #include "tools/options.h"
 
 #include <algorithm>
-#include <cctype>
 #include <random>
 
 #include <unistd.h>
 
+#include "ggml/base/lower_case.h"
 #include "ggml/base/mapped_file.h"
 #include "ggml/cpu/cpu_backend.h"
 #include "ggml/file/gguf_reader.h"
@@ -21,9 +21,8 @@ namespace {
 constexpr std::string_view bundled_model = "fairytale-int8.gguf";
 constexpr const char* rare_group = "More about the model";
 
-Result<Type> cache_type(std::string name, std::string_view flag) {
-    std::ranges::transform(name, name.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+Result<Type> cache_type(std::string_view stated, std::string_view flag) {
+    const std::string name = lower_case(stated);
     const auto type = name == "int8"   ? std::optional(Type::q8_0)
                       : name == "int4" ? std::optional(Type::q4_0)
                                        : find_type(name);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "src/eval/products.h"
+#include "src/quant/feedback.h"
 
 namespace nibble {
 
@@ -42,10 +43,7 @@ void ImportanceObserver::before(const BoundInstr& b) {
 Result<void> ImportanceObserver::check(const Program& program) const {
     for (const auto& [instr, s] : sums_)
         for (const double x : s.squares)
-            if (!std::isfinite(x))
-                return Error{ErrorCode::corrupt, weight_of(program, *instr, 0).name,
-                             "is multiplied by a NaN or an infinity",
-                             "--check-nan of `nibble run` tells where it comes from"};
+            if (!std::isfinite(x)) return no_finite_input(weight_of(program, *instr, 0).name);
     return {};
 }
 

@@ -111,6 +111,11 @@ void fill_span(Feedback& f, int64_t begin) {
 
 }  // namespace
 
+Error no_finite_input(const std::string& name) {
+    return {ErrorCode::corrupt, name, "is multiplied by a NaN or an infinity",
+            "--check-nan of `nibble run` tells where it comes from"};
+}
+
 Moments::Moments(int64_t cols) : cols_(cols), sums_(static_cast<size_t>(cols * cols)) {}
 
 void Moments::add(const float* rows, int64_t n_rows, int64_t stride, ThreadPool& pool) {
@@ -124,9 +129,7 @@ void Moments::add(const float* rows, int64_t n_rows, int64_t stride, ThreadPool&
 Result<Feedback> Moments::feedback(const std::string& name, ThreadPool& pool, double damping) && {
     double trace = 0;
     for (int64_t i = 0; i < cols_; ++i) trace += static_cast<double>(*tile(i, i));
-    if (!std::isfinite(trace))
-        return Error{ErrorCode::corrupt, name, "is multiplied by a NaN or an infinity",
-                     "--check-nan of `nibble run` tells where it comes from"};
+    if (!std::isfinite(trace)) return no_finite_input(name);
     // Without inputs every column counts alike and says nothing of the others.
     const auto added = static_cast<float>(trace > 0 ? damping * trace / static_cast<double>(cols_) : 1);
     for (int64_t i = 0; i < cols_; ++i) *tile(i, i) += added;

@@ -38,6 +38,9 @@ struct Feedback {
     }
 };
 
+// What is wrong with a matrix whose inputs were no finite numbers.
+Error no_finite_input(const std::string& name);
+
 // Sums of x' x over the rows of a matrix's inputs: cols^2 floats.
 class Moments {
   public:

@@ -3,9 +3,9 @@
 #include "src/quant/recipe.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "ggml/base/cat.h"
+#include "ggml/base/lower_case.h"
 
 namespace nibble {
 namespace {
@@ -64,9 +64,7 @@ std::vector<std::string_view> recipe_names() {
 }
 
 Result<Recipe> find_recipe(std::string_view stated) {
-    std::string name(stated);  // others write them in capitals
-    std::ranges::transform(name, name.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string name = lower_case(stated);
     for (const Recipe& r : table)
         if (r.name == name) return r;
     const auto type = find_type(name);
