@@ -27,12 +27,18 @@ struct Int8Halves {  // of the first and the last 16
 };
 // Rows lie in tiles of KernelTable::tile_rows (the last may be lower), and a tile of h rows holds block after
 // block the h rows of each: every address in a kernel is one pointer plus a constant.
+inline constexpr int64_t int8_block = 32;
 struct Int8Rows {
     const int8_t* q = nullptr;           // [rows x K]
     const Int8Block* blocks = nullptr;   // [rows x K/32]
     const Int8Halves* halves = nullptr;  // likewise
+
+    // The tile that starts at row `row` and has `rows` of them, from block `block` of its K on.
+    Int8Rows tile(int64_t row, int64_t rows, int64_t block, int64_t k) const {
+        const int64_t at = row * (k / int8_block) + block * rows;
+        return {q + at * int8_block, blocks + at, halves + at};
+    }
 };
-inline constexpr int64_t int8_block = 32;
 
 // What weights of a type are multiplied by: activations as they are, rounded to bf16, or as Int8Rows.
 enum class Operand : uint8_t { f32, bf16, int8 };

@@ -58,7 +58,8 @@ struct CodeStream {
     static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
     static constexpr int short_quads = quads_in_short(P::codes.largest(), 8 / halves);
     static constexpr int64_t blocks = P::span / 32;  // of a span
-    static constexpr bool streams = true;
+    static constexpr bool streams = true, has_words = false;
+    static constexpr int64_t row_block = int8_block;  // bytes of 32 activations of a row
 
     const std::byte* group;
     Lookahead lookahead;
@@ -123,20 +124,34 @@ struct CodePanel {
     static constexpr bool has_min = mins, is_signed = signed_codes;
     static constexpr int zero = zero_code, short_quads = quads;
     static constexpr bool streams = false;  // it is in the cache
+    // As words where bytes would have to be widened quad by quad.
+    static constexpr bool has_words = word_sums && quads == 1 && halves == 1 && is_signed;
+    static constexpr int64_t row_block = int8_block * (has_words ? 2 : 1);
     static constexpr int64_t vec = lanes * 4;
-    static constexpr int64_t vector_bytes = vec * (8 + halves * (has_min ? 2 : 1));
+    static constexpr int64_t scales_at = vec * (has_words ? 16 : 8), mins_at = scales_at + vec * halves;
+    static constexpr int64_t vector_bytes = mins_at + (has_min ? vec * halves : 0);
     static constexpr int64_t block_bytes = V * vector_bytes;
+    static constexpr int64_t word_bytes = has_words ? stream_rows * row_block : 0;  // of a tile's block
 
     std::byte* panel;
     const std::byte* at = nullptr;
 
+    // n blocks of rows as the panel wants them: where they are or, as words, in `memory`.
+    static const int8_t* activations(const int8_t* q, int64_t n, std::byte* memory) {
+        if constexpr (has_words) {
+            for (int64_t i = 0; i < n; ++i) write(load_i(q + i * vec), memory + i * row_block);
+            q = reinterpret_cast<const int8_t*>(memory);
+        }
+        return q;
+    }
     void begin(int64_t block) { at = panel + block * block_bytes; }
+    // Quad j, or vector j of words: the even ones of a quad before the odd ones.
     I codes(int v, int j) const { return load_i(at + v * vector_bytes + j * vec); }
     F scale(int v, int h) const {
-        return load(reinterpret_cast<const float*>(at + v * vector_bytes + (8 + h) * vec));
+        return load(reinterpret_cast<const float*>(at + v * vector_bytes + scales_at + h * vec));
     }
     F min(int v, int h) const {
-        return load(reinterpret_cast<const float*>(at + v * vector_bytes + (8 + halves + h) * vec));
+        return load(reinterpret_cast<const float*>(at + v * vector_bytes + mins_at + h * vec));
     }
     // Vector v of the panel's blocks [0, n) from the stream's blocks [first, first + n).
     template <class Stream>
@@ -146,13 +161,25 @@ struct CodePanel {
             stream.prefetch(first + b);
             stream.begin(first + b);
 #pragma GCC unroll 8
-            for (int j = 0; j < 8; ++j) store_i(p + j * vec, stream.codes(0, j));
+            for (int j = 0; j < 8; ++j) {
+                if constexpr (has_words)
+                    write(stream.codes(0, j), p + 2 * j * vec);
+                else
+                    store_i(p + j * vec, stream.codes(0, j));
+            }
 #pragma GCC unroll 2
             for (int h = 0; h < halves; ++h) {
-                store(reinterpret_cast<float*>(p + (8 + h) * vec), stream.scale(0, h));
+                store(reinterpret_cast<float*>(p + scales_at + h * vec), stream.scale(0, h));
                 if constexpr (has_min)
-                    store(reinterpret_cast<float*>(p + (8 + halves + h) * vec), stream.min(0, h));
+                    store(reinterpret_cast<float*>(p + mins_at + h * vec), stream.min(0, h));
             }
         }
+    }
+
+  private:
+    template <class Codes>
+    static void write(Codes codes, std::byte* out) {
+        store_i(out, even_words(codes));
+        store_i(out + vec, odd_words(codes));
     }
 };

@@ -10,7 +10,10 @@ constexpr int64_t small_rows = 48;  // up to here panels are small: filling and 
 // Up to here a group of weights is streamed for every stream_rows rows, from the cache after the first time:
 // cheaper than a panel, and the weights pass through memory once.
 constexpr int64_t streamed_rows = 4 * stream_rows;
-constexpr int64_t tile_bytes = block_rows * panel_columns * 4;
+constexpr int64_t word_panels = word_sums ? 4 : 1;
+constexpr int64_t tile_columns =
+    panel_columns > word_panels* code_columns ? panel_columns : word_panels* code_columns;
+constexpr int64_t tile_bytes = block_rows * tile_columns * 4;
 
 // out[r][0..n) = c[r] + bias + residual for m rows from row r0 and columns from n0.
 inline void finish(const MatmulBlock& b, int64_t n0, int64_t n, int64_t r0, int64_t m, const float* c,
@@ -126,7 +129,7 @@ inline void stream_codes(const MatmulBlock& b) {
         const CodeStream<Fmt> source(packed_group(b, n0, b.scratch), b.lookahead);
         for (int64_t r = 0; r < b.m; r += stream_rows) {
             const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
-            int8_rows(m, source, b.k / int8_block, b.xq, r, 0, b.k, c, lanes, true);
+            int8_rows(m, source, b.k / int8_block, b.xq.tile(r, m, 0, b.k), c, lanes, true);
             finish(b, n0, n, r, m, c, lanes);
         }
     }
@@ -137,23 +140,36 @@ inline void panel_codes(const MatmulBlock& b) {
     using Stream = CodeStream<Fmt>;
     using Panel = CodePanel<int_tile_vecs, Stream::halves, Stream::has_min, Stream::is_signed, Stream::zero,
                             Stream::short_quads>;
-    const Panel panel{b.scratch};
+    // Panels that share the words of a tile's activations. Of weights that are not packed it is one, since
+    // every part of K packs them again.
+    const int64_t panels = Panel::has_words && b.packed ? word_panels : 1, columns = panels * code_columns;
+    const int64_t blocks = b.k / int8_block;
+    const int64_t most = panel_bytes / (panels * Panel::block_bytes + Panel::word_bytes);
+    const int64_t parts = (blocks + most - 1) / most, depth = (blocks + parts - 1) / parts;
+    const auto panel = [&](int64_t column) {
+        return Panel{b.scratch + column / code_columns * depth * Panel::block_bytes};
+    };
+    std::byte* const words = b.scratch + panels * depth * Panel::block_bytes;
     float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
-    const int64_t blocks = b.k / int8_block, depth = panel_bytes / Panel::block_bytes;
-    for (int64_t n0 = 0; n0 < b.n; n0 += code_columns) {
-        const int64_t n = b.n - n0 < code_columns ? b.n - n0 : code_columns;
+    for (int64_t n0 = 0; n0 < b.n; n0 += columns) {
+        const int64_t n = b.n - n0 < columns ? b.n - n0 : columns;
         for (int64_t first = 0; first < blocks; first += depth) {
             const int64_t count = blocks - first < depth ? blocks - first : depth;
-            for (int v = 0; v < int_tile_vecs; ++v) {
-                const int64_t at = v * lanes < n ? v * lanes : 0;  // a missing group repeats the first
-                const std::byte* group = packed_group(b, n0 + at, b.scratch + panel_bytes + tile_bytes);
-                panel.fill(Stream(group, b.lookahead), first, count, v);
+            for (int64_t at = 0; at < n || at % code_columns > 0; at += lanes) {
+                // A missing group repeats the first.
+                const std::byte* group =
+                    packed_group(b, n0 + (at < n ? at : 0), b.scratch + panel_bytes + tile_bytes);
+                panel(at).fill(Stream(group, b.lookahead), first, count, at % code_columns / lanes);
             }
-            for (int64_t r = 0; r < b.m; r += stream_rows)
-                int8_rows(b.m - r < stream_rows ? b.m - r : stream_rows, panel, count, b.xq, r, first, b.k,
-                          c + r * code_columns, code_columns, first == 0);
+            for (int64_t r = 0; r < b.m; r += stream_rows) {
+                const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
+                Int8Rows x = b.xq.tile(r, m, first, b.k);
+                x.q = Panel::activations(x.q, count * m, words);
+                for (int64_t at = 0; at < n; at += code_columns)
+                    int8_rows(m, panel(at), count, x, c + r * columns + at, columns, first == 0);
+            }
         }
-        finish(b, n0, n, 0, b.m, c, code_columns);
+        finish(b, n0, n, 0, b.m, c, columns);
     }
 }
 

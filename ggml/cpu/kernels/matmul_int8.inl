@@ -73,6 +73,23 @@ inline void add_short(const Source& source, int first, const int8_t* q, I (&sums
     }
 }
 
+// In words, the even ones of a row's block before the odd ones.
+template <int R, int V, class Source>
+inline void add_words(const Source& source, const int8_t* words, I (&sums)[V][R]) {
+#pragma GCC unroll 16
+    for (int j = 0; j < 16; ++j) {
+        I w[V];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) w[v] = source.codes(v, j);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+            const I x = four_of(words + (2 * r + j % 2) * int8_block + j / 2 * 4);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v) sums[v][r] = word_dot(sums[v][r], w[v], x);
+        }
+    }
+}
+
 // By the instruction that adds four products to a sum of 32 bits.
 template <int R, int V, int n, class Source>
 inline void add_dots(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
@@ -95,6 +112,8 @@ template <int R, int V, int n, class Source>
 inline void add_products(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
     if constexpr (dot_rows == 2 && R % 2 == 0)
         add_pairs<R, V, n>(source, first, q, sums);
+    else if constexpr (Source::has_words)
+        add_words<R, V>(source, q, sums);
     else if constexpr (short_sums)
         add_short<R, V, n>(source, first, q, sums);
     else
@@ -117,7 +136,7 @@ template <int r0 = 0, int R, int V, class Source>
                              ? set1_i(0)
                              : shift_left<__builtin_ctz(Source::zero | 1 << 30)>(
                                    set1_i(H == 1 ? blocks[r0 + r].neg_sum : halves[r0 + r].neg_sum[h]));
-    add_products<n, V, 8 / H>(source, h * (8 / H), q + r0 * int8_block, sums);
+    add_products<n, V, 8 / H>(source, h * (8 / H), q + r0 * Source::row_block, sums);
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
         const F scale = source.scale(v, h);
@@ -133,22 +152,21 @@ template <int r0 = 0, int R, int V, class Source>
     if constexpr (r0 + n < R) add_half<r0 + n>(source, h, q, blocks, halves, acc);
 }
 
-// A tile of R activation rows, from block `first` of its K, against the source's blocks [0, n).
+// A tile of R activation rows against the source's blocks [0, n).
 template <int R, class Source>
-inline void int8_tile(Source source, int64_t n, const int8_t* q, const Int8Block* blocks,
-                      const Int8Halves* halves, float* c, int64_t ldc, bool from_zero) {
+inline void int8_tile(Source source, int64_t n, Int8Rows x, float* c, int64_t ldc, bool from_zero) {
     constexpr int V = Source::vectors, H = Source::halves;
     F acc[R][V];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
         for (int v = 0; v < V; ++v) acc[r][v] = from_zero ? zero() : load(c + r * ldc + v * lanes);
-    for (int64_t b = 0; b < n; ++b, q += R * int8_block, blocks += R, halves += R) {
+    for (int64_t b = 0; b < n; ++b, x.q += R * Source::row_block, x.blocks += R, x.halves += R) {
         if constexpr (Source::streams)
             if (R >= source.lookahead.code_rows) source.prefetch(b);
         source.begin(b);
 #pragma GCC unroll 2
-        for (int h = 0; h < H; ++h) add_half(source, h, q, blocks, halves, acc);
+        for (int h = 0; h < H; ++h) add_half(source, h, x.q, x.blocks, x.halves, acc);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
@@ -156,14 +174,10 @@ inline void int8_tile(Source source, int64_t n, const int8_t* q, const Int8Block
         for (int v = 0; v < V; ++v) store(c + r * ldc + v * lanes, acc[r][v]);
 }
 
-// The tile that starts at row `row` and has `rows` <= R of them, from block `first` on.
+// A tile of `rows` <= R.
 template <int R = stream_rows, class Source>
-inline void int8_rows(int64_t rows, const Source& source, int64_t n, const Int8Rows& x, int64_t row,
-                      int64_t first, int64_t k, float* c, int64_t ldc, bool from_zero) {
-    if (rows == R) {
-        const int64_t at = row * (k / int8_block) + first * R;
-        return int8_tile<R>(source, n, x.q + at * int8_block, x.blocks + at, x.halves + at, c, ldc,
-                            from_zero);
-    }
-    if constexpr (R > 1) int8_rows<R - 1>(rows, source, n, x, row, first, k, c, ldc, from_zero);
+inline void int8_rows(int64_t rows, const Source& source, int64_t n, const Int8Rows& x, float* c, int64_t ldc,
+                      bool from_zero) {
+    if (rows == R) return int8_tile<R>(source, n, x, c, ldc, from_zero);
+    if constexpr (R > 1) int8_rows<R - 1>(rows, source, n, x, c, ldc, from_zero);
 }

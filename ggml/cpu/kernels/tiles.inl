@@ -24,7 +24,8 @@ constexpr int64_t tile_panel_bytes = 16 * 1024;
 template <class Panel, int R>
 struct TileSums {
     static constexpr int vectors = 1, halves = Panel::halves, zero = 0;
-    static constexpr bool streams = false;
+    static constexpr bool streams = false, has_words = false;
+    static constexpr int64_t row_block = int8_block;
     static constexpr bool has_min = Panel::has_min;
 
     Panel panel;
@@ -70,21 +71,18 @@ inline void multiply_tiles(TilesOf<Panel>& tiles, const Panel& panel, int64_t bl
         const int64_t block = i % chunks * most, left = blocks - block;
         return TileUnit{row + i / chunks * A * R, block, left < most ? left : most, sums[i % 2]};
     };
-    // The place of tile a in the lists of blocks.
-    const auto place = [&](const TileUnit& u, int a) {
-        return (u.row + a * R) * (k / int8_block) + (first + u.block) * R;
-    };
+    const auto tile = [&](const TileUnit& u, int a) { return x.tile(u.row + a * R, R, first + u.block, k); };
     const auto multiply = [&](const TileUnit& u, int64_t block, int64_t half) {
         const int8_t* rows[A];
-        for (int a = 0; a < A; ++a) rows[a] = x.q + (place(u, a) + block * R) * int8_block + half * columns;
+        for (int a = 0; a < A; ++a) rows[a] = tile(u, a).q + block * R * int8_block + half * columns;
         tiles.multiply(rows, panel.panel + (u.block + block) * Panel::block_bytes + half * (columns * lanes),
                        Panel::vector_bytes);
     };
     const auto add = [&](const TileUnit& u, int a, int v) {
         const Panel from{panel.panel + u.block * Panel::block_bytes};
         const TileSums<Panel, R> source{from, v, u.sums + (a * tile_pair + v) * chunk_slices * slice};
-        int8_tile<R>(source, u.count, nullptr, x.blocks + place(u, a), x.halves + place(u, a),
-                     c + (u.row + a * R) * width + v * lanes, width, first + u.block == 0);
+        int8_tile<R>(source, u.count, tile(u, a), c + (u.row + a * R) * width + v * lanes, width,
+                     first + u.block == 0);
     };
     tiles.configure(R);
     TileUnit now{}, before{};

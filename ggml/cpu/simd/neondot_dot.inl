@@ -2,6 +2,7 @@
 // As assembly, because clang before 16 declares the intrinsic only where the whole file has the extension.
 constexpr int32_t weight_offset = 0;
 constexpr bool short_sums = false;
+constexpr bool word_sums = false;
 constexpr int int_tile_vecs = 1;
 struct Weights {
     I w;
