@@ -82,10 +82,10 @@ std::vector<OpCase> cases() {
             for (const int64_t k : {1, 7, 15, 17, 63}) list.push_back(single(t.type, 6, 21, k, true, true));
     }
     // Longer than the part of a weight that stays in the cache at once.
-    for (const Type type : {Type::f32, Type::f16, Type::bf16})
+    for (const Type type : {Type::f32, Type::f16, Type::bf16, Type::q8_0, Type::nf4})
         list.push_back(single(type, 40, 70, 2112, true, false));
     // As wide as the feed-forward of a 70B model: more than a kernel keeps of a row.
-    for (const int64_t rows : {1, 2}) list.push_back(single(Type::q8_0, rows, 16, 28672, true, false));
+    for (const int64_t rows : {1, 2, 40}) list.push_back(single(Type::q8_0, rows, 16, 28672, true, false));
     list.push_back(
         {"matmul three weights of different types", token_shape(9), 1e-4, [](Builder& b, CaseSink& s) {
              const Ref w[] = {s.random_weight(b, Type::q8_0, 64, 128), s.random_weight(b, Type::f16, 32, 128),

@@ -10,10 +10,11 @@ constexpr int64_t small_rows = 48;  // up to here panels are small: filling and 
 // Up to here a group of weights is streamed for every stream_rows rows, from the cache after the first time:
 // cheaper than a panel, and the weights pass through memory once.
 constexpr int64_t streamed_rows = 4 * stream_rows;
+// Panels of codes that share the words of a tile's activations.
 constexpr int64_t word_panels = word_sums ? 4 : 1;
-constexpr int64_t tile_columns =
-    panel_columns > word_panels* code_columns ? panel_columns : word_panels* code_columns;
-constexpr int64_t tile_bytes = block_rows * tile_columns * 4;
+constexpr int64_t tile_bytes =
+    block_rows * 4 *
+    (word_panels * code_columns > panel_columns ? word_panels * code_columns : panel_columns);
 
 // out[r][0..n) = c[r] + bias + residual for m rows from row r0 and columns from n0.
 inline void finish(const MatmulBlock& b, int64_t n0, int64_t n, int64_t r0, int64_t m, const float* c,
@@ -140,8 +141,7 @@ inline void panel_codes(const MatmulBlock& b) {
     using Stream = CodeStream<Fmt>;
     using Panel = CodePanel<int_tile_vecs, Stream::halves, Stream::has_min, Stream::is_signed, Stream::zero,
                             Stream::short_quads>;
-    // Panels that share the words of a tile's activations. Of weights that are not packed it is one, since
-    // every part of K packs them again.
+    // Of weights that are not packed one panel at a time, since every part of K packs them again.
     const int64_t panels = Panel::has_words && b.packed ? word_panels : 1, columns = panels * code_columns;
     const int64_t blocks = b.k / int8_block;
     const int64_t most = panel_bytes / (panels * Panel::block_bytes + Panel::word_bytes);

@@ -1,9 +1,6 @@
 // Packing: one group of weight rows from the file's layout into the packed one (ggml/cpu/packed.h).
 // Runs once per weight at load, or per call when weights are used in place.
 
-// The file is read this far ahead: `lanes` rows at once are more streams than the processor follows.
-constexpr int64_t file_ahead = 512;
-
 template <class Fmt>
 struct UnpackedSpan {
     using P = PackedOf<Fmt>;
@@ -14,7 +11,8 @@ struct UnpackedSpan {
 
 // Columns of span `s` of row r; beyond k columns everything is zero.
 template <class Fmt>
-inline void unpack_row(const std::byte* row, int64_t k, int64_t s, int r, UnpackedSpan<Fmt>& u) {
+inline void unpack_row(const std::byte* row, int64_t ahead, int64_t k, int64_t s, int r,
+                       UnpackedSpan<Fmt>& u) {
     using P = PackedOf<Fmt>;
     constexpr int per_block = Fmt::block_len / Fmt::group;
     for (int64_t i = 0; i < P::span; i += Fmt::block_len) {
@@ -24,7 +22,7 @@ inline void unpack_row(const std::byte* row, int64_t k, int64_t s, int r, Unpack
         if (at < k) {
             typename Fmt::Block b;
             const std::byte* from = row + at / Fmt::block_len * static_cast<int64_t>(sizeof b);
-            prefetch_lines<sizeof b>(from + file_ahead);
+            prefetch_lines<sizeof b>(from + ahead);
             std::memcpy(&b, from, sizeof b);
             if constexpr (P::has_min)
                 Fmt::unpack(b, q, scale, min);
@@ -45,57 +43,56 @@ inline void unpack_row(const std::byte* row, int64_t k, int64_t s, int r, Unpack
     }
 }
 
+// Of the rows' scales v; factors are the integers that d times is v. A damaged file's infinities and NaNs
+// stay in d.
 template <ScaleKind kind>
 inline void write_scales(const float* v, [[maybe_unused]] const float* d, std::byte* out) {
-    for (int r = 0; r < lanes; ++r) {
-        if constexpr (kind == ScaleKind::f16) {
-            const uint16_t h = f32_to_f16(v[r]);
-            std::memcpy(out + 2 * r, &h, 2);
-        } else if constexpr (kind == ScaleKind::bf16) {
+    if constexpr (kind == ScaleKind::f16) {
+        store_f16(reinterpret_cast<uint16_t*>(out), load(v));
+    } else if constexpr (kind == ScaleKind::bf16) {
+        for (int r = 0; r < lanes; ++r) {
             const uint16_t h = f32_to_bf16(v[r]);
             std::memcpy(out + 2 * r, &h, 2);
-        } else if constexpr (kind == ScaleKind::f32) {
-            std::memcpy(out + 4 * r, v + r, 4);
-        } else {
-            out[r] = static_cast<std::byte>(static_cast<int8_t>(factor_of(v[r], d[r])));
         }
+    } else if constexpr (kind == ScaleKind::f32) {
+        store(reinterpret_cast<float*>(out), load(v));
+    } else {
+        store_i8(reinterpret_cast<int8_t*>(out), to_int(max(min(load(v) / load(d), set1(127)), set1(-128))));
     }
 }
 
-// Plane of `bits` (bits `from` .. of each code) of a block of 32 columns.
-template <class Fmt, int bits, int from>
-inline void write_plane(const UnpackedSpan<Fmt>& u, int64_t column, uint32_t shift, std::byte* out) {
-    constexpr int quads = 8 / bits;
-    constexpr uint32_t mask = ((1u << bits) - 1) * 0x01010101u;
-    for (int r = 0; r < lanes; ++r)
-        for (int v = 0; v < 8 / quads; ++v) {
-            uint32_t word = 0;
-            for (int t = 0; t < quads; ++t) {
-                uint32_t quad;
-                std::memcpy(&quad, u.q[r] + column + 4 * (v * quads + t), 4);
-                // Adds `shift` to every byte without carries between them.
-                quad = ((quad & 0x7f7f7f7fu) + (shift & 0x7f7f7f7fu)) ^ ((quad ^ shift) & 0x80808080u);
-                word |= (quad >> from & mask) << (bits * t);
-            }
-            std::memcpy(out + (v * lanes + r) * 4, &word, 4);
-        }
+// Planes of `bits` of a block's quads, bits `from` .. of each code; see ggml/cpu/packed.h.
+template <int bits, int from, int j = 0>
+inline void join_quads(const I* quads, I (&planes)[bits]) {
+    constexpr int n = 8 / bits, at = bits * (j % n);
+    const I moved = and_i(shifted<from - at>(quads[j]), set1_i8(((1 << bits) - 1) << at));
+    planes[j / n] = at == 0 ? moved : or_i(planes[j / n], moved);
+    if constexpr (j < 7) join_quads<bits, from, j + 1>(quads, planes);
+}
+template <int bits, int from>
+inline void write_planes(const I* quads, std::byte* out) {
+    I planes[bits];
+    join_quads<bits, from>(quads, planes);
+    for (int i = 0; i < bits; ++i) store_i(out + i * lanes * 4, planes[i]);
 }
 
 template <class Fmt>
-inline void pack_codes(const std::byte* const* rows, int64_t k, std::byte* out) {
+inline void pack_codes(const std::byte* const* rows, int64_t ahead, int64_t k, std::byte* out) {
     using P = PackedOf<Fmt>;
     constexpr CodeLayout c = P::codes;
     constexpr int main = c.bits == 8 ? 8 : c.bits >= 4 ? 4 : c.bits >= 2 ? 2 : 1, extra = c.bits - main;
-    constexpr uint32_t shift = 0x01010101u * static_cast<uint32_t>(c.table       ? 0
-                                                                   : c.is_signed ? weight_offset
-                                                                                 : c.zero);
+    // What is added to a code: half of what its bits can be, so that its highest bit is turned, or nothing.
+    constexpr int shift = c.table ? 0 : c.is_signed ? weight_offset : c.zero;
+    static_assert(shift == 0 || shift == 1 << (c.bits - 1));
+    constexpr int step = lanes > 8 ? lanes : 8;  // quads, of whole blocks
+    static_assert(P::span % (4 * step) == 0);
     UnpackedSpan<Fmt> u;
     for (int64_t s = 0; s < P::spans(k); ++s, out += P::span_bytes) {
         std::memset(u.d, 0, sizeof u.d);
         std::memset(u.dmin, 0, sizeof u.dmin);
         for (int r = 0; r < lanes; ++r) {
             if (rows[r]) {
-                unpack_row<Fmt>(rows[r], k, s, r, u);
+                unpack_row<Fmt>(rows[r], ahead, k, s, r, u);
             } else {
                 std::memset(u.q[r], 0, sizeof u.q[r]);
                 for (int64_t g = 0; g < P::groups; ++g) u.scale[g][r] = u.min[g][r] = 0;
@@ -110,18 +107,26 @@ inline void pack_codes(const std::byte* const* rows, int64_t k, std::byte* out) 
             if constexpr (P::has_min)
                 write_scales<c.scales>(u.min[g], u.dmin, out + P::mins_at + g * P::per_scale);
         }
-        for (int64_t b = 0; b < P::span / 32; ++b) {
-            std::byte* codes = out + P::codes_at + b * P::block_bytes;
-            write_plane<Fmt, main, 0>(u, 32 * b, shift, codes);
-            if constexpr (extra > 0)
-                write_plane<Fmt, extra, main>(u, 32 * b, shift, codes + main * lanes * 4);
+        std::byte* codes = out + P::codes_at;
+        for (int64_t column = 0; column < P::span; column += 4 * step) {
+            I quads[step];
+            for (int first = 0; first < step; first += lanes) {
+                I v[lanes];
+                for (int r = 0; r < lanes; ++r) v[r] = load_i(u.q[r] + column + 4 * first);
+                transpose(v);
+                for (int r = 0; r < lanes; ++r) quads[first + r] = xor_i(v[r], set1_i8(shift));
+            }
+            for (int at = 0; at < step; at += 8, codes += P::block_bytes) {
+                write_planes<main, 0>(quads + at, codes);
+                if constexpr (extra > 0) write_planes<extra, main>(quads + at, codes + main * lanes * 4);
+            }
         }
     }
 }
 
 // Units of 32 bits: one f32 or two 16-bit columns of each row; an odd last column is paired with zero.
 template <class Fmt>
-inline void pack_real_rows(const std::byte* const* rows, int64_t k, std::byte* out) {
+inline void pack_real_rows(const std::byte* const* rows, int64_t ahead, int64_t k, std::byte* out) {
     constexpr int64_t parts = 4 / static_cast<int64_t>(sizeof(typename Fmt::Block));
     constexpr int64_t step = lanes * parts;
     alignas(64) std::byte copy[lanes][lanes * 4];
@@ -132,7 +137,7 @@ inline void pack_real_rows(const std::byte* const* rows, int64_t k, std::byte* o
             if (n < step || !rows[r]) std::memset(copy[r], 0, sizeof copy[r]);
             if (rows[r]) {
                 const std::byte* from = rows[r] + at * (4 / parts);
-                prefetch_lines<lanes * 4>(from + file_ahead);
+                prefetch_lines<lanes * 4>(from + ahead);
                 std::memcpy(copy[r], from, static_cast<size_t>(n * (4 / parts)));
             }
             v[r] = load_i(copy[r]);
@@ -160,10 +165,13 @@ inline void pack_group(const TypeInfo& type, const std::byte* w, int64_t stride,
                        std::byte* out) {
     const std::byte* rows[lanes];
     for (int64_t i = 0; i < lanes; ++i) rows[i] = i < n ? w + i * stride : nullptr;
+    // The same place of the next group is asked for: so many rows at once are more streams than the processor
+    // follows. It may lie outside the weight.
+    const int64_t ahead = lanes * stride;
     visit_format(type.type, [&]<class Fmt>() {
         if constexpr (Fmt::dot == DotClass::real)
-            pack_real_rows<Fmt>(rows, k, out);
+            pack_real_rows<Fmt>(rows, ahead, k, out);
         else if constexpr (code_layout<Fmt>().bits > 0)
-            pack_codes<Fmt>(rows, k, out);
+            pack_codes<Fmt>(rows, ahead, k, out);
     });
 }

@@ -70,6 +70,7 @@ inline I add_i(I a, I b) { return _mm256_add_epi32(a, b); }
 inline I set1_i8(int x) { return _mm256_set1_epi8(static_cast<char>(x)); }
 inline I and_i(I a, I b) { return _mm256_and_si256(a, b); }
 inline I or_i(I a, I b) { return _mm256_or_si256(a, b); }
+inline I xor_i(I a, I b) { return _mm256_xor_si256(a, b); }
 template <int n>
 inline I shift_left(I v) {
     return _mm256_slli_epi32(v, n);

@@ -58,6 +58,7 @@ inline I set1_i8(int x) { return _mm512_set1_epi8(static_cast<char>(x)); }
 inline I sub_i8(I a, int n) { return _mm512_sub_epi8(a, set1_i8(n)); }
 inline I and_i(I a, I b) { return _mm512_and_si512(a, b); }
 inline I or_i(I a, I b) { return _mm512_or_si512(a, b); }
+inline I xor_i(I a, I b) { return _mm512_xor_si512(a, b); }
 template <int n>
 inline I shift_left(I v) {
     return _mm512_slli_epi32(v, n);

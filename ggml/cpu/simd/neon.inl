@@ -63,6 +63,7 @@ inline I add_i(I a, I b) { return vaddq_s32(a, b); }
 inline I set1_i8(int x) { return vreinterpretq_s32_s8(vdupq_n_s8(static_cast<int8_t>(x))); }
 inline I and_i(I a, I b) { return vandq_s32(a, b); }
 inline I or_i(I a, I b) { return vorrq_s32(a, b); }
+inline I xor_i(I a, I b) { return veorq_s32(a, b); }
 template <int n>
 inline I shift_left(I v) {
     return vshlq_n_s32(v, n);

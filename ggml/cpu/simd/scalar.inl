@@ -85,6 +85,7 @@ inline I set1_i8(int x) { return set1_i(x * 0x01010101); }
 inline I add_i(I a, I b) { return a + b; }
 inline I and_i(I a, I b) { return a & b; }
 inline I or_i(I a, I b) { return a | b; }
+inline I xor_i(I a, I b) { return a ^ b; }
 template <int n>
 inline I shift_left(I v) {
     return reinterpret_cast<I>(reinterpret_cast<U>(v) << n);
