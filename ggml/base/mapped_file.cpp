@@ -75,7 +75,8 @@ int open_unnamed(const std::filesystem::path& folder) {
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-    const Descriptor d{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    const Descriptor d{
+        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe must not hold us up
     if (d.fd < 0) return system_error(path, "open");
     MappedFile m;
     m.size_ = NIBBLE_TRY(regular_file_size(d.fd, path));
@@ -133,17 +134,24 @@ Result<std::string> read_text_file(const std::filesystem::path& path, size_t lim
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& destination, Readers readers) {
     AtomicFile f;
     f.destination_ = NIBBLE_TRY(resolve_destination(destination));
+    // Whoever may read the file that is there may read the one in its place. Where there are no modes nothing
+    // is lost.
+    struct stat there {};
+    const bool replaces = ::stat(f.destination_.c_str(), &there) == 0 && S_ISREG(there.st_mode);
+    const mode_t mode = readers == Readers::owner ? 0600 : there.st_mode & 0777;
     f.fd_ = open_unnamed(f.destination_.parent_path());
     if (f.fd_ >= 0) {
-        if (readers == Readers::owner)
-            (void)::fchmod(f.fd_, 0600);  // where there are no modes it is as it is
+        if (replaces || readers == Readers::owner) (void)::fchmod(f.fd_, mode);
         return f;
     }
     std::string name = f.destination_.string() + ".XXXXXX.tmp";
     f.fd_ = ::mkstemps(name.data(), 4);
     if (f.fd_ < 0) return system_error(destination, "create a temporary file beside it");
     f.temporary_ = name;
-    if (readers == Readers::owner) return f;  // as mkstemps makes it
+    if (replaces || readers == Readers::owner) {
+        (void)::fchmod(f.fd_, mode);
+        return f;
+    }
     const mode_t mask = ::umask(0);
     ::umask(mask);
     (void)::fchmod(f.fd_, 0666 & ~mask);

@@ -83,6 +83,16 @@ TEST_CASE("files: missing, folder, empty, atomic writing") {
     CHECK(f->commit().ok());
     CHECK(*read_text_file(dir / "out") == "hello");
     CHECK(!read_text_file(dir / "out", 4));
+    // Who may not read the file that is replaced may not read the new one.
+    fs::permissions(dir / "out", fs::perms::owner_read);
+    auto again = AtomicFile::create(dir / "out");
+    REQUIRE(again);
+    CHECK(again->write(as_bytes(text)).ok());
+    CHECK(again->commit().ok());
+    CHECK(fs::status(dir / "out").permissions() == fs::perms::owner_read);
+    // Nobody writes to this pipe: opening it must not wait for one.
+    REQUIRE(::mkfifo((dir / "pipe").c_str(), 0600) == 0);
+    CHECK(!MappedFile::open(dir / "pipe"));
     fs::remove_all(dir);
 }
 
