@@ -197,6 +197,22 @@ TEST_CASE("integer bounds are exact") {
         }
         CHECK(!r.accepts("-0"));
     }
+    for (const int64_t bound : {int64_t{99}, int64_t{100}, int64_t{999'999}, int64_t{1'000'000}}) {
+        Recognizer to(
+            Grammar::from_json_schema(cat(R"({"type":"integer","minimum":0,"maximum":)", bound, "}")));
+        Recognizer from(Grammar::from_json_schema(cat(R"({"type":"integer","minimum":)", bound, "}")));
+        for (const int64_t n :
+             {int64_t{0}, int64_t{7}, bound / 10, bound - 1, bound, bound + 1, bound * 10}) {
+            INFO(bound << ": " << n);
+            CHECK(to.accepts(cat(n)) == (n <= bound));
+            CHECK(from.accepts(cat(n)) == (n >= bound));
+        }
+        CHECK(!to.accepts("007"));
+    }
+    // Hundreds of them in one object are as few states as so many texts.
+    json many = {{"type", "object"}, {"properties", json::object()}};
+    for (int i = 0; i < 400; ++i) many["properties"][cat("p", i)] = {{"type", "integer"}};
+    CHECK(Grammar::from_json_schema(many.dump()).ok());
     Recognizer large(Grammar::from_json_schema(R"({"type":"integer","minimum":9007199254740993})"));
     CHECK(large.accepts("9007199254740993"));
     CHECK(!large.accepts("9007199254740992"));

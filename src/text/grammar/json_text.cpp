@@ -128,7 +128,7 @@ ExprId JsonText::one_of(char first, char last) {
 
 // Digit strings as long as `low`, not less than it.
 ExprId JsonText::digits_from(std::string_view low) {
-    if (low.empty()) return source_.text("");
+    if (low.find_first_not_of('0') == low.npos) return any_digits(low.size());
     const ExprId same = source_.sequence({one_of(low[0], low[0]), digits_from(low.substr(1))});
     if (low[0] == '9') return same;
     return source_.choice(
@@ -136,7 +136,7 @@ ExprId JsonText::digits_from(std::string_view low) {
 }
 
 ExprId JsonText::digits_to(std::string_view high) {
-    if (high.empty()) return source_.text("");
+    if (high.find_first_not_of('9') == high.npos) return any_digits(high.size());
     const ExprId same = source_.sequence({one_of(high[0], high[0]), digits_to(high.substr(1))});
     if (high[0] == '0') return same;
     return source_.choice(
@@ -159,11 +159,19 @@ ExprId JsonText::digits_between(std::string_view low, std::string_view high) {
 // 0 <= min; decimal without leading zeros.
 ExprId JsonText::natural(int64_t min, int64_t max) {
     std::vector<ExprId> ways;
-    for (int64_t first = 0, last = 9; first <= largest; first = last + 1, last = last * 10 + 9) {
+    int shortest = 0, longest = 0;  // lengths of which every number is right, which take one state each
+    int length = 1;
+    for (int64_t first = 0, last = 9; first <= largest; first = last + 1, last = last * 10 + 9, ++length) {
         const int64_t low = std::max(min, first), high = std::min(max, last);
-        if (low <= high) ways.push_back(digits_between(cat(low), cat(high)));
+        if (low == first && high == last && length > 1)
+            shortest = shortest ? shortest : length, longest = length;
+        else if (low <= high)
+            ways.push_back(digits_between(cat(low), cat(high)));
         if (last >= max || last >= largest) break;
     }
+    if (shortest)
+        ways.push_back(source_.sequence(
+            {one_of('1', '9'), source_.repeat(one_of('0', '9'), shortest - 1, longest - 1)}));
     return source_.choice(std::move(ways));
 }
 
