@@ -76,11 +76,6 @@ void Chat::look_back() {
     if (n < sent_.answered || n <= sent_.first) sent_ = {};
 }
 
-Result<std::vector<Token>> Chat::prompt_tokens() {
-    look_back();
-    return NIBBLE_TRY(make_prompt()).tokens;
-}
-
 // A turn ends before the next message of the user; the last one always stays.
 bool Chat::drop_oldest_turn() {
     for (size_t i = sent_.first + 1; i < conversation.messages.size(); ++i)
@@ -91,22 +86,36 @@ bool Chat::drop_oldest_turn() {
     return false;
 }
 
-Result<Chat::Prompt> Chat::fit(const ChatHooks& hooks) {
-    const int32_t ctx = engine_->ctx();
+// Leaves out what does not fit, as far as the options allow.
+Result<Chat::Prompt> Chat::shortened() {
     look_back();
     Prompt prompt = NIBBLE_TRY(make_prompt());
-    const size_t before = prompt.tokens.size(), was = sent_.first;
-    const auto fits = [&](int32_t room) {
-        return static_cast<int64_t>(prompt.tokens.size()) + room <= int64_t{ctx};
+    const auto fits = [&] {
+        return static_cast<int64_t>(prompt.tokens.size()) + reserve() <= engine_->ctx();
     };
-    if (options.overflow == Overflow::stop && !fits(1)) return too_long(before, ctx);
     if (options.overflow != Overflow::stop)
-        while (!fits(reserve()) && drop_oldest_turn()) prompt = NIBBLE_TRY(make_prompt());
-    if (!fits(1)) return too_long(prompt.tokens.size(), ctx);
-    if (sent_.first != was && hooks.notice)
-        hooks.notice(cat("the conversation of ", before, " tokens, with ", reserve(),
+        while (!fits() && drop_oldest_turn()) prompt = NIBBLE_TRY(make_prompt());
+    return prompt;
+}
+
+Result<std::vector<Token>> Chat::prompt_tokens() {
+    const Sent before = sent_;  // who asks is not told of what would be left out: the next message is
+    auto prompt = shortened();
+    sent_ = before;
+    return NIBBLE_TRY(std::move(prompt)).tokens;
+}
+
+Result<Chat::Prompt> Chat::fit(const ChatHooks& hooks) {
+    const int32_t ctx = engine_->ctx();
+    const size_t was = sent_.first;
+    Prompt prompt = NIBBLE_TRY(shortened());
+    if (static_cast<int64_t>(prompt.tokens.size()) + 1 > ctx) return too_long(prompt.tokens.size(), ctx);
+    if (sent_.first != was && sent_.first > 0 && hooks.notice) {
+        const RenderedPrompt whole = NIBBLE_TRY(format_.render(conversation, 0));
+        hooks.notice(cat("the conversation of ", format_.encode(whole).size(), " tokens, with ", reserve(),
                          " for the answer, does not fit the context of ", ctx, ": ", sent_.first, " of ",
                          conversation.messages.size(), " messages are left out, the oldest"));
+    }
     return prompt;
 }
 

@@ -90,6 +90,7 @@ class Chat {
     };
     Result<Turn> answer_last(const ChatHooks& hooks);
     Result<Prompt> make_prompt();
+    Result<Prompt> shortened();
     Result<Prompt> fit(const ChatHooks& hooks);
     void look_back();
     bool drop_oldest_turn();
