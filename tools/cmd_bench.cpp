@@ -1,5 +1,6 @@
 // nibble bench: prompt processing and generation of a model, beside what the memory could give at best.
 // A model file, or random weights of a known shape made in memory.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -7,6 +8,7 @@
 #include "src/eval/bench.h"
 #include "tools/json_text.h"
 #include "tools/options.h"
+#include "tools/settings.h"
 #include "tools/shape_options.h"
 
 namespace nibble {
@@ -102,6 +104,10 @@ Result<int> BenchCommand::operator()() const {
     const std::vector<BenchCase> list = cases();
     if (list.empty())
         return Error{ErrorCode::invalid_argument, "-p and -n", "are both 0: there is nothing to measure", ""};
+    const bool guesses = std::ranges::any_of(list, [](const BenchCase& c) { return c.guesses > 0; });
+    if (!assistant.empty() && !guesses)
+        return Error{ErrorCode::invalid_argument, "--draft-model", "guesses nothing here",
+                     "add --guess and -n, the numbers of tokens to guess in a step and to generate"};
     RunnerConfig config = NIBBLE_TRY(options.config()).runner;
     config.ctx = 1;
     for (const BenchCase& c : list) {
@@ -111,7 +117,7 @@ Result<int> BenchCommand::operator()() const {
         if (c.guesses > 0) config.guess_outputs = config.max_outputs;
     }
     config.predict = config.guess_outputs > 0 && assistant.empty();
-    if (config.guess_outputs > 0) config.assistant = assistant;
+    if (!assistant.empty()) config.assistant = NIBBLE_TRY(resolve_model(assistant));
     if (!config.assistant.empty()) config.ctx += most_block_rows;  // a block has its place, too
     const auto backends = NIBBLE_TRY(options.backends());
     const auto pointers_to = pointers(backends);
@@ -174,7 +180,8 @@ std::function<Result<int>()> setup(Flags& flags) {
     numbers("-d,--depth", c->depths, "tokens already in the context", 0);
     numbers("--sequences", c->batches, "sequences side by side", 1);
     numbers("--guess", c->guesses, "tokens guessed in a step: the speed if all are right", 0);
-    flags.value("--draft-model", c->assistant, "an assistant of the model: what its guesses cost counts");
+    flags.value("--draft-model", c->assistant, "an assistant of the model: what its guesses cost counts")
+        .type_name("MODEL");
     flags.value("-r,--repetitions", c->repetitions, "timed repetitions").range(1, 1000).show_default();
     flags.on("--json", c->json, "one JSON object");
     c->options.add(flags);

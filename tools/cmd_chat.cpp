@@ -118,7 +118,7 @@ void answer(Repl& r, std::optional<std::string> message) {
             r.view.notice("what is attached goes before the next message; /attach - drops it");
         return;
     }
-    if (message) r.attached = std::exchange(r.attachment, {});
+    if (message && !r.attachment.empty()) r.attached.push_back(std::exchange(r.attachment, {}));
     r.last = *turn;
     r.view.status(*turn, r.chat.engine().ctx());
 }

@@ -30,7 +30,40 @@ struct PlanCommand {
     Result<MemoryForecast> forecast(const RunnerConfig& config, std::span<Backend* const> backends) const {
         return ModelRunner::forecast(NIBBLE_TRY(open()), config, backends);
     }
+    int64_t largest_ctx(const RunnerConfig& config, std::span<Backend* const> backends,
+                        const MemoryForecast& m, size_t device) const;
 };
+
+// Memory of its own that the process must have; weights read in place are the kernel's to drop.
+size_t own_memory(const DeviceFootprint& f, const DeviceInfo& device) {
+    return (device.host_memory ? f.packed : f.weights) + f.arena + f.inputs + f.cache;
+}
+
+// The longest context that fits with the layers where m has them. From a full batch on the memory grows
+// evenly, so two forecasts tell where it ends. Below it, where activations grow too, those of shorter
+// contexts do.
+int64_t PlanCommand::largest_ctx(const RunnerConfig& config, std::span<Backend* const> backends,
+                                 const MemoryForecast& m, size_t device) const {
+    const DeviceInfo info = backends[device]->device();
+    const auto free = static_cast<double>(info.free_bytes);
+    constexpr int32_t whole = 8192;  // longer than a batch and, so far, every window that is kept apart
+    int64_t largest = 0;
+    for (const auto& [from, to] : {std::pair{1, std::max(2, m.ctx)}, {whole, 2 * whole}}) {
+        double need[2];
+        for (const int i : {0, 1}) {
+            RunnerConfig other = config;
+            other.ctx = i ? to : from;
+            const auto f = forecast(other, backends);
+            if (!f || f->gpu_layers != m.gpu_layers) return largest;  // learned positions may end before
+            need[i] = static_cast<double>(own_memory(f->devices[device], info));
+        }
+        const double per_token = (need[1] - need[0]) / (to - from);
+        const double fits = from + (free - need[0]) / std::max(per_token, 1.0);
+        if (fits < from) break;
+        largest = static_cast<int64_t>(fits);
+    }
+    return largest;
+}
 
 double mib(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -62,24 +95,9 @@ Result<int> PlanCommand::operator()() const {
                         {"activations_bytes", f.arena + f.inputs},
                         {"available_bytes", device.free_bytes},
                         {"bandwidth_gbps", bandwidth / 1e9}};
-    // Memory of its own that the process must have; weights read in place are the kernel's to drop.
-    const auto own = [&](const DeviceFootprint& x) {
-        return (device.host_memory ? x.packed : x.weights) + x.arena + x.inputs + x.cache;
-    };
-    const size_t need = own(f);
+    const size_t need = own_memory(f, device);
     j["fits"] = need <= device.free_bytes;
-    // Cache and activations grow evenly with the context, so two forecasts tell where the memory ends.
-    RunnerConfig shortest = config;
-    shortest.ctx = 1;
-    const MemoryForecast least = NIBBLE_TRY(forecast(shortest, list));
-    double per_token = static_cast<double>(m.kv_bytes_per_token),
-           start = static_cast<double>(need) - per_token * m.ctx;
-    if (least.gpu_layers == m.gpu_layers && m.ctx > 1) {
-        start = static_cast<double>(own(least.devices[d]));
-        per_token = (static_cast<double>(need) - start) / (m.ctx - 1);
-    }
-    const double left = static_cast<double>(device.free_bytes) - start;
-    const auto largest = static_cast<int64_t>(std::max(0.0, left / std::max(per_token, 1.0)));
+    const int64_t largest = largest_ctx(config, list, m, d);
     j["largest_ctx"] = largest;
     const double weights = static_cast<double>(m.matmul_bytes),
                  kv = static_cast<double>(m.kv_bytes_read_per_token),

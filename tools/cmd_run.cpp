@@ -28,9 +28,10 @@ void on_end(int signal) {
     for (const int s : {SIGINT, SIGTERM, SIGHUP}) std::signal(s, SIG_DFL);
 }
 
+// What is ignored stays so: nohup, or a shell's background job and Ctrl-C.
 void end_in_order() {
     for (const int s : {SIGINT, SIGTERM, SIGHUP})
-        if (std::signal(s, on_end) == SIG_IGN && s == SIGHUP) std::signal(s, SIG_IGN);  // nohup
+        if (std::signal(s, on_end) == SIG_IGN) std::signal(s, SIG_IGN);
 }
 
 using Clock = RunAnswer::Clock;
@@ -160,16 +161,29 @@ void RunCommand::end_line(const RunOutput& output) const {
 }
 
 // An answer that was cut is no text of the language, unless it happens to be one already.
-Result<void> check_ended(const RunOutput& output, const std::shared_ptr<Constraint>& constraint) {
+Result<void> check_ended(const RunOutput& output, const std::shared_ptr<Constraint>& constraint,
+                         const Tokenizer& tokenizer) {
+    struct Cut {
+        std::string_view where, fix;
+    };
     for (const RunAnswer& a : output.answers()) {
-        if (a.finish != Finish::length && a.finish != Finish::context) continue;
+        Cut cut;
+        if (a.finish == Finish::length) cut = {"at -n", "give a larger -n"};
+        if (a.finish == Finish::context) cut = {"at the context", "give a larger --ctx"};
+        if (a.finish == Finish::stop) cut = {"by a stop string", "give one that the answer cannot hold"};
+        if (cut.where.empty()) continue;
         Matcher matcher(constraint);
-        for (const Token t : a.tokens) NIBBLE_TRY(matcher.accept(t));
-        if (!matcher.may_end())
+        size_t left = a.text.size();  // a stop string ends the text before the tokens end, or within one
+        for (const Token t : a.tokens) {
+            const size_t size = tokenizer.piece(t).size();
+            if (a.finish == Finish::stop && size > left) break;
+            left -= std::min(size, left);
+            NIBBLE_TRY(matcher.accept(t));
+        }
+        if (!matcher.may_end() || (a.finish == Finish::stop && left > 0))
             return Error{ErrorCode::unsupported, "constraint",
-                         cat("the answer was cut at ", a.finish == Finish::length ? "-n" : "the context",
-                             " before it was complete"),
-                         a.finish == Finish::length ? "give a larger -n" : "give a larger --ctx"};
+                         cat("the answer was cut ", cut.where, " before it was complete"),
+                         std::string(cut.fix)};
     }
     return {};
 }
@@ -243,6 +257,9 @@ Result<int> RunCommand::operator()() const {
     print_notes(engine, options, list);
 
     nlohmann::ordered_json parameters = {{"model", path.string()}, {"n", n}, {"ctx", engine.ctx()}};
+    const RunnerConfig& runner = engine.runner().config();
+    parameters.update(
+        {{"k_type", info(runner.k_type).name}, {"v_type", info(runner.v_type).name}, {"stop", stop}});
     if (decoding.beams)
         parameters.update({{"beams", decoding.beams}, {"length_penalty", decoding.length_penalty}});
     else
@@ -261,7 +278,7 @@ Result<int> RunCommand::operator()() const {
     if (is_full(output))
         std::fprintf(stderr, "nibble: the context of %d tokens is full (give a larger --ctx)\n",
                      engine.ctx());
-    if (base.constraint && !cancelled) NIBBLE_TRY(check_ended(output, base.constraint));
+    if (base.constraint && !cancelled) NIBBLE_TRY(check_ended(output, base.constraint, engine.tokenizer()));
     const bool stuck = std::ranges::count(output.answers(), Finish::stuck, &RunAnswer::finish) > 0;
     if (stuck && !cancelled)
         return Error{ErrorCode::unsupported, "constraint",

@@ -97,9 +97,8 @@ Result<std::vector<Conversation>> PromptSource::many() const {
     const std::string whole = NIBBLE_TRY(read_input(prompts));
     const std::string_view text = without_byte_order_mark(whole);
     std::vector<Conversation> list;
-    size_t number = 0, broken = 0;  // lines; the first that should be JSON and is not
-    const bool is_jsonl = prompts.ends_with(".jsonl");
-    bool has_json = is_jsonl;
+    size_t number = 0, plain = 0;  // lines; the first that is text
+    bool has_json = prompts.ends_with(".jsonl");
     for (size_t at = 0; at < text.size();) {
         const size_t end = std::min(text.find('\n', at), text.size());
         std::string line(text.substr(at, end - at));
@@ -108,17 +107,19 @@ Result<std::vector<Conversation>> PromptSource::many() const {
         if (line.ends_with('\r')) line.pop_back();
         const size_t first = line.find_first_not_of(" \t");
         if (first == std::string::npos) continue;
-        if (line[first] == '{' && nests_deeper(line))
-            return bad_line(prompts, number, "nests JSON too deeply");
-        const Json j = line[first] == '{' ? Json::parse(line, nullptr, false) : Json();
+        const bool may_be_json = line[first] == '{' || line[first] == '[';
+        if (may_be_json && nests_deeper(line)) return bad_line(prompts, number, "nests JSON too deeply");
+        const Json j = may_be_json ? Json::parse(line, nullptr, false) : Json();
+        if (j.is_array() && !j.empty() && j[0].is_object())
+            return bad_line(prompts, number, "is a JSON array; give one object per line");
         if (j.is_object()) {
             list.push_back(NIBBLE_TRY(from_json(prompts, number, j, system)));
             has_json = true;
         } else {
-            if (broken == 0 && (line[first] == '{' || is_jsonl)) broken = number;
+            if (plain == 0) plain = number;
             list.push_back({system, {{"user", line}}});
         }
-        if (has_json && broken) return bad_line(prompts, broken, "is not a JSON object");
+        if (has_json && plain) return bad_line(prompts, plain, "is not a JSON object");
     }
     if (list.empty()) return Error{ErrorCode::invalid_argument, prompts, "holds no prompt", ""};
     return list;

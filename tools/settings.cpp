@@ -89,17 +89,47 @@ Result<void> check_item(const Settings::Item& i, const CLI::App& root, const std
     return e;
 }
 
-bool is_given(const CLI::Option& o, std::span<const std::string> args) {
-    for (const std::string& a : args) {
-        if (!o.nonpositional() && !a.starts_with('-'))
-            return true;  // of commands whose other options are flags
-        if (a == "--") break;
-        for (const std::string& n : o.get_lnames())
-            if (a == "--" + n || a.starts_with("--" + n + "=")) return true;
-        for (const std::string& n : o.get_snames())
-            if (a.starts_with("-" + n) && !a.starts_with("--")) return true;
+using Options = std::vector<const CLI::Option*>;
+
+// The options that the words of a command line are for, as CLI11 reads them: a word that is another one's
+// value is for none, however it begins.
+Options given_options(const CLI::App& command, std::span<const std::string> args) {
+    Options list;
+    const auto positional = [&] {
+        for (const CLI::Option* o : command.get_options())
+            if (!o->nonpositional()) list.push_back(o);
+    };
+    // Whether the next word is its value.
+    const auto takes_next = [&](const std::string& name, bool has_value) {
+        const CLI::Option* o = command.get_option_no_throw(name);
+        if (o) list.push_back(o);
+        return o && !has_value && o->get_items_expected_min() > 0;
+    };
+    for (size_t i = 0; i < args.size(); ++i) {
+        const std::string& a = args[i];
+        if (a == "--") {
+            if (i + 1 < args.size()) positional();
+            break;
+        }
+        if (a.starts_with("--")) {
+            const size_t value = a.find('=');
+            if (takes_next(a.substr(0, value), value != a.npos)) ++i;
+        } else if (a.size() > 1 && a[0] == '-') {
+            for (size_t at = 1; at < a.size(); ++at) {  // switches in one word, the last of which may be none
+                const CLI::Option* o = command.get_option_no_throw(cat("-", a[at]));
+                const bool is_switch = o && o->get_items_expected_max() == 0;
+                if (takes_next(cat("-", a[at]), at + 1 < a.size())) ++i;
+                if (!is_switch) break;
+            }
+        } else {
+            positional();
+        }
     }
-    return false;
+    return list;
+}
+
+bool is_given(const CLI::Option& o, const Options& given) {
+    return std::ranges::find(given, &o) != given.end();
 }
 
 // Where a setting is from: a later one wins.
@@ -113,8 +143,7 @@ struct Setting {
 
 // In place of a weaker setting of the same option. One that the user has given stays alone.
 Result<void> add_setting(std::vector<Setting>& list, const Settings::Item& i, Strength strength,
-                         const std::string& origin, const CLI::App& command,
-                         std::span<const std::string> given) {
+                         const std::string& origin, const CLI::App& command, const Options& given) {
     const CLI::Option* o = find_option(command, i.name);
     if (!o || is_given(*o, given)) return {};
     if (std::string what = misfit(*o, i); !what.empty()) {
@@ -142,7 +171,7 @@ constexpr NeedsOneOf needs_one_of[] = {{"logprobs", {"json", "jsonl"}}};
 
 // Leaves out what contradicts a flag or a stronger setting, and then what belongs to an option that is not
 // there. Of equally strong ones that exclude one another both stay, for the user to be told.
-void settle(std::vector<Setting>& list, const CLI::App& command, std::span<const std::string> given) {
+void settle(std::vector<Setting>& list, const CLI::App& command, const Options& given) {
     const auto drop = [&](const auto& unfit) {  // all are judged before one of them goes
         std::vector<Setting> kept;
         std::ranges::remove_copy_if(list, std::back_inserter(kept), unfit);
@@ -253,7 +282,8 @@ Result<Settings> read_settings() {
 
 Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings, const CLI::App& root,
                                                        const CLI::App& command,
-                                                       std::span<const std::string> given) {
+                                                       std::span<const std::string> args) {
+    const Options given = given_options(command, args);
     std::vector<Setting> found;
     for (const Strength s : {Strength::file, Strength::table})
         for (const Settings::Item& i : settings.items) {

@@ -130,6 +130,12 @@ TEST_CASE("chat: what is attached waits for a message that is answered, and can 
                      cat("/attach ", note, "\nOne\nTwo\n/save ", file, "\n/attach -\n"))
               .err == "nibble: /attach: nothing is attached\n");
     CHECK(nlohmann::json::parse(*read_text_file(file))["messages"][2]["content"] == "Two");
+    // And stays with it when it is told otherwise, whatever came after.
+    CHECK(nibble_cli({"chat", "-n", "2", "--no-history"},
+                     cat("/attach ", note, "\nOne\nTwo\n/undo\n/edit Three\n/save ", file, "\n"))
+              .code == 0);
+    CHECK(nlohmann::json::parse(*read_text_file(file))["messages"][0]["content"] ==
+          "note.txt:\nGold.\n\nThree");
 }
 
 TEST_CASE("chat in a pipe: line ends and byte order marks of other systems are no text") {

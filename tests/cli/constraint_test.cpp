@@ -20,6 +20,13 @@ TEST_CASE("run: an answer that is cut before its constraint is met is a failure"
     CHECK(!cut.out.empty());
     CHECK(cut.err.find("cut at -n before it was complete") != std::string::npos);
     CHECK(run("2", "[a-z ]*").code == 0);  // what there is matches
+    const auto stopped = [](const char* regex) {
+        return nibble_cli({"run", "--raw", "-q", "-p", "The fox", "--seed", "1", "-n", "60", "--stop", "e",
+                           "--regex", regex});
+    };
+    const ProcessResult by_stop = stopped("[a-z ]{50}");
+    CHECK(by_stop.code == 1);
+    CHECK(by_stop.err.find("cut by a stop string before it was complete") != std::string::npos);
     check_refused(nibble_cli({"run", "-q", "hi", "--regex", ""}), 2, "--regex: is empty");
     const Scratch scratch;
     const std::string schema = scratch.file("s.json", R"({"type":"string",})");

@@ -163,7 +163,9 @@ TEST_CASE("run --prompts: many in one load, in order, each as if alone") {
     CHECK(!all.ends_with(first + "\n"));
     // A line that should be JSON and is not is no text beside lines that are.
     check_refused(run({"--prompts", "-"}, "{\"prompt\": \"a\n{\"prompt\": \"b\"}\n"), 2, "input line 1");
-    check_refused(run({"--prompts", "-"}, "{\"prompt\": \"b\"}\nplain\n{broken\n"), 2, "input line 3");
+    check_refused(run({"--prompts", "-"}, "{\"prompt\": \"b\"}\nplain\n"), 2, "input line 2");
+    check_refused(run({"--prompts", "-"}, "[\n{\"prompt\": \"b\"}\n]\n"), 2, "input line 1");
+    check_refused(run({"--prompts", "-"}, "[{\"prompt\": \"b\"}]\n"), 2, "input line 1: is a JSON array");
     const std::vector<std::string> echo = {"--prompts", "-", "--raw", "--echo", "-n", "0"};
     CHECK(run(echo, "{\"name\": \"\nplain\n").out == "{\"name\": \"\nplain\n");
     CHECK(run(echo, "\xEF\xBB\xBF {\"prompt\": \"b\"}\r\n").out == "b");

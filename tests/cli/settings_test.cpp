@@ -70,6 +70,27 @@ TEST_CASE("settings: flags win over variables, variables over the file, its tabl
     CHECK(nibble_cli({"inspect", "--no-tensors"}).code == 0);
 }
 
+TEST_CASE("settings: a word that is another option's value is neither an option nor a prompt") {
+    Variables v;
+    v.set("NIBBLE_N_PREDICT", "3");
+    const auto n = [](std::vector<std::string> args) {
+        args.insert(args.begin(), {"run", "--json", "--ctx", "64"});
+        const ProcessResult r = nibble_cli(args);
+        REQUIRE(r.code == 0);
+        return nlohmann::json::parse(r.out)["parameters"]["n"].get<int>();
+    };
+    CHECK(n({"-p", "-nice"}) == 3);
+    CHECK(n({"-qp", "-n"}) == 3);
+    CHECK(n({"--system", "--n-predict", "x"}) == 3);
+    CHECK(n({"x", "-n4"}) == 4);
+    CHECK(n({"-qn", "4", "x"}) == 4);
+    CHECK(n({"-n", "4", "--", "-x"}) == 4);
+    v.set("NIBBLE_MODEL", "no/such/model");
+    for (const std::vector<std::string>& args :
+         {std::vector<std::string>{"plan", "--ctx", "256"}, {"plan", "--ctx=256"}, {"plan", "-t", "1"}})
+        CHECK(nibble_cli(args).err.find("no/such/model: no such file") != std::string::npos);
+}
+
 TEST_CASE("settings: switches, lists, and what the user's flags exclude") {
     const Scratch s;
     Variables v;

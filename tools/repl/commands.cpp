@@ -79,8 +79,10 @@ Result<void> edit(Repl& r, const std::string& text) {
     const Message* last = r.chat.conversation.last("user");
     if (!last) return usage("/edit", "there is no message to edit");
     // What was attached to the message stays with other words of it.
-    const bool keeps = !text.empty() && last->content.starts_with(r.attached);
-    std::string changed = keeps ? r.attached + text : text;
+    std::string attached;
+    for (const std::string& a : r.attached)
+        if (a.size() > attached.size() && last->content.starts_with(a)) attached = a;
+    std::string changed = text.empty() ? text : attached + text;
     if (changed.empty()) {
         if (!r.terminal.is_terminal()) return usage("/edit", "needs a terminal or the new text");
         const auto edited = edit_text(r.terminal, last->content);
@@ -132,8 +134,9 @@ Result<void> set_parameter(Repl& r, const std::string& argument) {
     }
     if (!param) return usage("/set", cat("there is no parameter '", key, "'"), "see /params");
     SamplerParams changed = r.chat.options.sampling;
-    NIBBLE_TRY(set(changed, key, std::string_view(argument).substr(space + 1)));
-    changed.dry_breaker_tokens.clear();  // found anew from the strings
+    const std::string_view value = std::string_view(argument).substr(space + 1);
+    NIBBLE_TRY(set(changed, key, value == "\"\"" ? "" : value));  // which cannot be typed otherwise
+    changed.dry_breaker_tokens.clear();                           // found anew from the strings
     if (!changed.seed) changed.seed = std::random_device{}();
     NIBBLE_TRY(Chain::create(changed, static_cast<size_t>(r.chat.engine().spec().n_vocab)));
     if (param->key == "seed") r.chat.restart_random_numbers();

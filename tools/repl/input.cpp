@@ -66,11 +66,16 @@ void add_line(History& h, const std::string& line) {
 void append_history(const fs::path& file, const std::vector<std::string>& lines) {
     std::error_code ec;
     fs::create_directories(file.parent_path(), ec);
+    ec.clear();
     const FileLock lock(file, O_WRONLY | O_CREAT);
     if (!lock.is_open()) return;
     ::chmod(file.c_str(), 0600);
-    const HistoryPtr all = new_history();
-    if (!all || !load(*all, file)) return;
+    HistoryPtr all = new_history();
+    if (all && !load(*all, file)) {  // set aside, or nothing would be kept from now on
+        fs::rename(file, file.string() + ".damaged", ec);
+        all = new_history();
+    }
+    if (!all || ec) return;
     for (const std::string& line : lines) add_line(*all, line);
     HistEvent event;
     ::history(all.get(), &event, H_SAVE, file.c_str());
