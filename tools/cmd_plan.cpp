@@ -1,7 +1,10 @@
 // nibble plan: what a model needs and how fast it would generate here, before anything is loaded.
 // Sizes are exact, from the recorded program; speeds follow from the bytes a token reads.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <optional>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -39,30 +42,32 @@ size_t own_memory(const DeviceFootprint& f, const DeviceInfo& device) {
     return (device.host_memory ? f.packed : f.weights) + f.arena + f.inputs + f.cache;
 }
 
-// The longest context that fits with the layers where m has them. From a full batch on the memory grows
-// evenly, so two forecasts tell where it ends. Below it, where activations grow too, those of shorter
-// contexts do.
+// The longest context that fits with as many layers on the device as m has there. What a context needs grows
+// evenly from each length on at which something stops to grow (a batch, a window), so a few steps along lines
+// find it.
 int64_t PlanCommand::largest_ctx(const RunnerConfig& config, std::span<Backend* const> backends,
                                  const MemoryForecast& m, size_t device) const {
     const DeviceInfo info = backends[device]->device();
-    const auto free = static_cast<double>(info.free_bytes);
-    constexpr int32_t whole = 8192;  // longer than a batch and, so far, every window that is kept apart
-    int64_t largest = 0;
-    for (const auto& [from, to] : {std::pair{1, std::max(2, m.ctx)}, {whole, 2 * whole}}) {
-        double need[2];
-        for (const int i : {0, 1}) {
-            RunnerConfig other = config;
-            other.ctx = i ? to : from;
-            const auto f = forecast(other, backends);
-            if (!f || f->gpu_layers != m.gpu_layers) return largest;  // learned positions may end before
-            need[i] = static_cast<double>(own_memory(f->devices[device], info));
-        }
-        const double per_token = (need[1] - need[0]) / (to - from);
-        const double fits = from + (free - need[0]) / std::max(per_token, 1.0);
-        if (fits < from) break;
-        largest = static_cast<int64_t>(fits);
+    const auto left = [&](double ctx) -> std::optional<double> {  // of the memory
+        RunnerConfig other = config;
+        other.ctx = static_cast<int32_t>(ctx);
+        other.gpu_layers = m.gpu_layers;
+        const auto f = forecast(other, backends);
+        if (!f) return {};
+        return static_cast<double>(info.free_bytes) -
+               static_cast<double>(own_memory(f->devices[device], info));
+    };
+    double before = std::max(1, m.ctx / 2), at = before + std::max(1, m.ctx / 2);
+    auto left_before = left(before), left_at = left(at);
+    for (int i = 0; i < 8 && left_before && left_at; ++i) {
+        const double per_token = std::max((*left_before - *left_at) / (at - before), 1.0);
+        const double next = std::clamp(std::floor(at + *left_at / per_token), 1.0, 1e9);
+        if (next == at || (next == 1 && *left_at < 0 && at < 3)) break;
+        before = std::exchange(at, next), left_before = std::exchange(left_at, left(next));
     }
-    return largest;
+    // Learned positions end where they end: what is beyond them has no forecast.
+    if (!left_at) return std::min<int64_t>(static_cast<int64_t>(at), m.n_ctx_train);
+    return *left_at < 0 && at < 3 ? 0 : static_cast<int64_t>(at);
 }
 
 double mib(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }

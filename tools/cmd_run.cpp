@@ -160,30 +160,36 @@ void RunCommand::end_line(const RunOutput& output) const {
         std::fputc('\n', stderr);
 }
 
+// What cut the answer, and what to do; nothing where it came to its end.
+struct Cut {
+    std::string_view by, fix;
+};
+std::optional<Cut> cut_of(Finish finish, bool has_stops) {
+    if (finish == Finish::length) return Cut{"at -n", "give a larger -n"};
+    if (finish == Finish::context) return Cut{"at the context", "give a larger --ctx"};
+    if (finish != Finish::stop) return {};
+    if (has_stops) return Cut{"by a stop string", "give one that the answer cannot hold"};
+    return Cut{"by the end of a turn, as the chat template has it", "use --raw"};
+}
+
 // An answer that was cut is no text of the language, unless it happens to be one already.
 Result<void> check_ended(const RunOutput& output, const std::shared_ptr<Constraint>& constraint,
-                         const Tokenizer& tokenizer) {
-    struct Cut {
-        std::string_view where, fix;
-    };
+                         const Tokenizer& tokenizer, bool has_stops) {
     for (const RunAnswer& a : output.answers()) {
-        Cut cut;
-        if (a.finish == Finish::length) cut = {"at -n", "give a larger -n"};
-        if (a.finish == Finish::context) cut = {"at the context", "give a larger --ctx"};
-        if (a.finish == Finish::stop) cut = {"by a stop string", "give one that the answer cannot hold"};
-        if (cut.where.empty()) continue;
-        Matcher matcher(constraint);
-        size_t left = a.text.size();  // a stop string ends the text before the tokens end, or within one
-        for (const Token t : a.tokens) {
-            const size_t size = tokenizer.piece(t).size();
-            if (a.finish == Finish::stop && size > left) break;
-            left -= std::min(size, left);
-            NIBBLE_TRY(matcher.accept(t));
+        const std::optional<Cut> cut = cut_of(a.finish, has_stops);
+        if (!cut) continue;
+        std::string text;
+        for (const Token t : a.tokens) text += tokenizer.piece(t);
+        if (a.finish ==
+            Finish::stop) {  // it ends before the tokens do; a space at the begin may not be shown
+            const bool hidden = text.starts_with(' ') && !a.text.starts_with(' ');
+            text.resize(std::min(text.size(), a.text.size() + hidden));
         }
-        if (!matcher.may_end() || (a.finish == Finish::stop && left > 0))
+        Matcher matcher(constraint);
+        if (!matcher.accept(text) || !matcher.may_end())
             return Error{ErrorCode::unsupported, "constraint",
-                         cat("the answer was cut ", cut.where, " before it was complete"),
-                         std::string(cut.fix)};
+                         cat("the answer was cut ", cut->by, " before it was complete"),
+                         std::string(cut->fix)};
     }
     return {};
 }
@@ -278,7 +284,8 @@ Result<int> RunCommand::operator()() const {
     if (is_full(output))
         std::fprintf(stderr, "nibble: the context of %d tokens is full (give a larger --ctx)\n",
                      engine.ctx());
-    if (base.constraint && !cancelled) NIBBLE_TRY(check_ended(output, base.constraint, engine.tokenizer()));
+    if (base.constraint && !cancelled)
+        NIBBLE_TRY(check_ended(output, base.constraint, engine.tokenizer(), !stop.empty()));
     const bool stuck = std::ranges::count(output.answers(), Finish::stuck, &RunAnswer::finish) > 0;
     if (stuck && !cancelled)
         return Error{ErrorCode::unsupported, "constraint",

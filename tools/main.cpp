@@ -57,9 +57,9 @@ Result<int> outcome(const std::function<Result<int>()>& command) {
 // --help works with any settings.
 Result<std::vector<SettingArgument>> settings_for(const CLI::App& root, const CLI::App& command,
                                                   std::span<const std::string> args) {
-    for (const std::string_view flag : {"-h", "--help", "--help-all"})
-        if (std::ranges::find(args, flag) != args.end()) return std::vector<SettingArgument>();
-    return setting_arguments(NIBBLE_TRY(read_settings()), root, command, args.subspan(1));
+    args = args.subspan(1);
+    if (asks_for_help(command, args)) return std::vector<SettingArgument>();
+    return setting_arguments(NIBBLE_TRY(read_settings()), root, command, args);
 }
 
 // Whether the word stands in the text, and not as a part of another one.

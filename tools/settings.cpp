@@ -91,38 +91,53 @@ Result<void> check_item(const Settings::Item& i, const CLI::App& root, const std
 
 using Options = std::vector<const CLI::Option*>;
 
+// Whether CLI11 takes a word for flags: no number, unless a flag is one, and nothing like "- x".
+bool is_flag(const CLI::App& command, const std::string& word) {
+    if (word.size() < 2 || word[0] != '-') return false;
+    const char first = word.starts_with("--") ? (word.size() > 2 ? word[2] : ' ') : word[1];
+    if (first == '-' || first == '!' || first == ' ' || first == '\n') return false;
+    const bool digit = first >= '0' && first <= '9' && !word.starts_with("--");
+    return !digit || command.get_option_no_throw(cat("-", first));
+}
+
 // The options that the words of a command line are for, as CLI11 reads them: a word that is another one's
 // value is for none, however it begins.
 Options given_options(const CLI::App& command, std::span<const std::string> args) {
     Options list;
-    const auto positional = [&] {
+    size_t i = 0;
+    const auto add_positional = [&] {
         for (const CLI::Option* o : command.get_options())
             if (!o->nonpositional()) list.push_back(o);
     };
-    // Whether the next word is its value.
-    const auto takes_next = [&](const std::string& name, bool has_value) {
-        const CLI::Option* o = command.get_option_no_throw(name);
-        if (o) list.push_back(o);
-        return o && !has_value && o->get_items_expected_min() > 0;
+    // And passes over the words that are its values.
+    const auto add = [&](const std::string& flag, bool has_value) {
+        const CLI::Option* o = command.get_option_no_throw(flag);
+        if (!o) return;
+        list.push_back(o);
+        if (has_value || o->get_items_expected_max() == 0) return;
+        if (o->get_items_expected_min() > 0) ++i;
+        if (o->get_allow_extra_args())
+            while (i + 1 < args.size() && args[i + 1] != "--" && !is_flag(command, args[i + 1])) ++i;
     };
-    for (size_t i = 0; i < args.size(); ++i) {
-        const std::string& a = args[i];
-        if (a == "--") {
-            if (i + 1 < args.size()) positional();
+    for (; i < args.size(); ++i) {
+        const std::string& word = args[i];
+        if (word == "--") {
+            if (i + 1 < args.size()) add_positional();
             break;
         }
-        if (a.starts_with("--")) {
-            const size_t value = a.find('=');
-            if (takes_next(a.substr(0, value), value != a.npos)) ++i;
-        } else if (a.size() > 1 && a[0] == '-') {
-            for (size_t at = 1; at < a.size(); ++at) {  // switches in one word, the last of which may be none
-                const CLI::Option* o = command.get_option_no_throw(cat("-", a[at]));
-                const bool is_switch = o && o->get_items_expected_max() == 0;
-                if (takes_next(cat("-", a[at]), at + 1 < a.size())) ++i;
-                if (!is_switch) break;
-            }
+        if (!is_flag(command, word)) {
+            add_positional();
+        } else if (word.starts_with("--")) {
+            const size_t value = word.find('=');
+            add(word.substr(0, value), value != word.npos);
         } else {
-            positional();
+            for (size_t at = 1; at < word.size();
+                 ++at) {  // switches in one word; what follows another is its value
+                const std::string flag = cat("-", word[at]);
+                const CLI::Option* o = command.get_option_no_throw(flag);
+                add(flag, at + 1 < word.size());
+                if (!o || o->get_items_expected_max() > 0) break;
+            }
         }
     }
     return list;
@@ -278,6 +293,12 @@ Result<Settings> read_settings() {
     for (fs::path& folder : data_folders("models", NIBBLE_SOURCE_MODELS))
         s.folders.push_back(std::move(folder));
     return s;
+}
+
+bool asks_for_help(const CLI::App& command, std::span<const std::string> args) {
+    const Options given = given_options(command, args);
+    const CLI::Option* const flags[] = {command.get_help_ptr(), command.get_help_all_ptr()};
+    return std::ranges::any_of(flags, [&](const CLI::Option* o) { return o && is_given(*o, given); });
 }
 
 Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings, const CLI::App& root,

@@ -37,12 +37,15 @@ struct SettingArgument {
     std::string path;    // the value, if it names a file; else empty
 };
 
-// What the settings add to a command line on which `given` stands: options that are not given there and
+// Whether the words of a command line ask for the command's help: as a value of an option they do not.
+bool asks_for_help(const CLI::App& command, std::span<const std::string> args);
+
+// What the settings add to a command line with the words `args`: options that are not given there and
 // exclude neither one that is nor a stronger setting. An Error names one of the file that no command has, or
 // what is no value for it.
 Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings, const CLI::App& root,
                                                        const CLI::App& command,
-                                                       std::span<const std::string> given);
+                                                       std::span<const std::string> args);
 
 // The models that names stand for: what [models] and the folders hold, in this order.
 struct NamedModel {

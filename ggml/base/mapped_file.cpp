@@ -72,11 +72,22 @@ int open_unnamed(const std::filesystem::path& folder) {
     return -1;
 }
 
+// Who may not read the file that is there may not read the one in its place: it goes to the same group, or
+// none.
+mode_t mode_of_replaced(int fd, const struct stat& there) {
+    struct stat now {};
+    const bool same = ::fstat(fd, &now) == 0 && now.st_gid == there.st_gid;
+    const bool given = same || ::fchown(fd, static_cast<uid_t>(-1), there.st_gid) == 0;
+    return there.st_mode & (given ? 0777 : 0707);
+}
+
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-    const Descriptor d{
-        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe must not hold us up
+    struct stat there {};  // opening a pipe would wait for who writes to it
+    if (::stat(path.c_str(), &there) == 0 && S_ISFIFO(there.st_mode))
+        return Error{ErrorCode::io, path.string(), "is a pipe, not a file", ""};
+    const Descriptor d{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};  // a pipe must not hold us up
     if (d.fd < 0) return system_error(path, "open");
     MappedFile m;
     m.size_ = NIBBLE_TRY(regular_file_size(d.fd, path));
@@ -134,27 +145,27 @@ Result<std::string> read_text_file(const std::filesystem::path& path, size_t lim
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& destination, Readers readers) {
     AtomicFile f;
     f.destination_ = NIBBLE_TRY(resolve_destination(destination));
-    // Whoever may read the file that is there may read the one in its place. Where there are no modes nothing
-    // is lost.
     struct stat there {};
     const bool replaces = ::stat(f.destination_.c_str(), &there) == 0 && S_ISREG(there.st_mode);
-    const mode_t mode = readers == Readers::owner ? 0600 : there.st_mode & 0777;
+    const auto restrict_readers = [&](mode_t usual) {  // where there are no modes it is as it is
+        if (readers == Readers::owner)
+            usual = 0600;
+        else if (replaces)
+            usual = mode_of_replaced(f.fd_, there);
+        (void)::fchmod(f.fd_, usual);
+    };
     f.fd_ = open_unnamed(f.destination_.parent_path());
     if (f.fd_ >= 0) {
-        if (replaces || readers == Readers::owner) (void)::fchmod(f.fd_, mode);
+        if (replaces || readers == Readers::owner) restrict_readers(0);
         return f;
     }
     std::string name = f.destination_.string() + ".XXXXXX.tmp";
     f.fd_ = ::mkstemps(name.data(), 4);
     if (f.fd_ < 0) return system_error(destination, "create a temporary file beside it");
     f.temporary_ = name;
-    if (replaces || readers == Readers::owner) {
-        (void)::fchmod(f.fd_, mode);
-        return f;
-    }
     const mode_t mask = ::umask(0);
     ::umask(mask);
-    (void)::fchmod(f.fd_, 0666 & ~mask);
+    restrict_readers(0666 & ~mask);
     return f;
 }
 

@@ -96,10 +96,14 @@ Result<PlacedWeight> CpuBackend::place(const Tensor& host, WeightUse use) {
     packed.data = storage.data.get();
     packed.layout = Layout::packed;
     packed.stride = static_cast<int64_t>(kernels_->packed_group_bytes(type, host.cols)) / lanes;
-    pool_->run(ceil_div(host.rows, lanes), [&](int64_t group, int) {
-        const int64_t row = group * lanes;
-        kernels_->pack_group(type, host.row<std::byte>(row), host.stride, std::min(lanes, host.rows - row),
-                             host.cols, packed.row<std::byte>(row));
+    // Neighbours go to one thread, which asks for the next group ahead.
+    const int64_t groups = ceil_div(host.rows, lanes);
+    const int64_t per_task = std::max<int64_t>(1, groups / (4 * int64_t{pool_->size()}));
+    pool_->run(ceil_div(groups, per_task), [&](int64_t task, int) {
+        const int64_t end = std::min(host.rows, (task + 1) * per_task * lanes);
+        for (int64_t row = task * per_task * lanes; row < end; row += lanes)
+            kernels_->pack_group(type, host.row<std::byte>(row), host.stride,
+                                 std::min(lanes, host.rows - row), host.cols, packed.row<std::byte>(row));
     });
     return PlacedWeight{packed, std::move(storage)};
 }

@@ -25,15 +25,16 @@ struct Int8Halves {  // of the first and the last 16
     float d_sum[2];
     int32_t neg_sum[2];
 };
+inline constexpr int64_t int8_block = 32;
 // Rows lie in tiles of KernelTable::tile_rows (the last may be lower), and a tile of h rows holds block after
 // block the h rows of each: every address in a kernel is one pointer plus a constant.
-inline constexpr int64_t int8_block = 32;
 struct Int8Rows {
     const int8_t* q = nullptr;           // [rows x K]
     const Int8Block* blocks = nullptr;   // [rows x K/32]
     const Int8Halves* halves = nullptr;  // likewise
 
-    // The tile that starts at row `row` and has `rows` of them, from block `block` of its K on.
+    // The tile that starts at row `row`, a multiple of tile_rows, and has `rows` of them; from block `block`
+    // of its k columns on.
     Int8Rows tile(int64_t row, int64_t rows, int64_t block, int64_t k) const {
         const int64_t at = row * (k / int8_block) + block * rows;
         return {q + at * int8_block, blocks + at, halves + at};

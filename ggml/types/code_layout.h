@@ -99,7 +99,7 @@ constexpr CodeLayout code_layout() {
     }
 }
 
-// The integer s that d * s was made of; a damaged file's infinities and NaNs stay in d.
+// The integer s that d * s was made of; a damaged file's infinities and NaNs stay in d, whatever s is.
 inline int factor_of(float scale, float d) {
     const float ratio = scale / d;
     return ratio >= -128 && ratio <= 127 ? static_cast<int>(__builtin_lrintf(ratio)) : 1;

@@ -99,7 +99,7 @@ Result<Chat::Prompt> Chat::shortened() {
 }
 
 Result<std::vector<Token>> Chat::prompt_tokens() {
-    const Sent before = sent_;  // who asks is not told of what would be left out: the next message is
+    const Sent before = sent_;  // the user is told of what is left out when a message leaves it out
     auto prompt = shortened();
     sent_ = before;
     return NIBBLE_TRY(std::move(prompt)).tokens;
@@ -111,8 +111,9 @@ Result<Chat::Prompt> Chat::fit(const ChatHooks& hooks) {
     Prompt prompt = NIBBLE_TRY(shortened());
     if (static_cast<int64_t>(prompt.tokens.size()) + 1 > ctx) return too_long(prompt.tokens.size(), ctx);
     if (sent_.first != was && sent_.first > 0 && hooks.notice) {
-        const RenderedPrompt whole = NIBBLE_TRY(format_.render(conversation, 0));
-        hooks.notice(cat("the conversation of ", format_.encode(whole).size(), " tokens, with ", reserve(),
+        const auto whole = format_.render(conversation, 0);
+        const std::string size = whole ? cat(" of ", format_.encode(*whole).size(), " tokens") : "";
+        hooks.notice(cat("the conversation", size, ", with ", reserve(),
                          " for the answer, does not fit the context of ", ctx, ": ", sent_.first, " of ",
                          conversation.messages.size(), " messages are left out, the oldest"));
     }

@@ -75,7 +75,7 @@ class Chat {
     ChatState state() const;
     void restore(ChatState state);
 
-    // The prompt that an answer would have now.
+    // The prompt that an answer would have now, without the messages that it would leave out.
     Result<std::vector<Token>> prompt_tokens();
     // The most likely first tokens of the next answer.
     Result<std::vector<TokenLogprob>> next_tokens(int32_t n);
@@ -90,7 +90,7 @@ class Chat {
     };
     Result<Turn> answer_last(const ChatHooks& hooks);
     Result<Prompt> make_prompt();
-    Result<Prompt> shortened();
+    Result<Prompt> shortened();  // moves sent_
     Result<Prompt> fit(const ChatHooks& hooks);
     void look_back();
     bool drop_oldest_turn();

@@ -81,6 +81,7 @@ TEST_CASE("settings: a word that is another option's value is neither an option 
     };
     CHECK(n({"-p", "-nice"}) == 3);
     CHECK(n({"-qp", "-n"}) == 3);
+    CHECK(n({"-p", "-h"}) == 3);
     CHECK(n({"--system", "--n-predict", "x"}) == 3);
     CHECK(n({"x", "-n4"}) == 4);
     CHECK(n({"-qn", "4", "x"}) == 4);

@@ -135,7 +135,7 @@ Result<void> set_parameter(Repl& r, const std::string& argument) {
     if (!param) return usage("/set", cat("there is no parameter '", key, "'"), "see /params");
     SamplerParams changed = r.chat.options.sampling;
     const std::string_view value = std::string_view(argument).substr(space + 1);
-    NIBBLE_TRY(set(changed, key, value == "\"\"" ? "" : value));  // which cannot be typed otherwise
+    NIBBLE_TRY(set(changed, key, value == "\"\"" ? "" : value));  // no value cannot be typed
     changed.dry_breaker_tokens.clear();                           // found anew from the strings
     if (!changed.seed) changed.seed = std::random_device{}();
     NIBBLE_TRY(Chain::create(changed, static_cast<size_t>(r.chat.engine().spec().n_vocab)));

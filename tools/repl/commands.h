@@ -21,7 +21,7 @@ struct Repl {
     const TerminalGuard& terminal;
     Turn last{};                              // the last answer's figures
     std::string attachment{};                 // put before the next message, until one is answered
-    std::vector<std::string> attached{};      // what was put before messages
+    std::vector<std::string> attached{};      // what was put before messages, each once
     bool answer_now = false;                  // set by a command: the last message is to be answered
     std::optional<Conversation> otherwise{};  // and the conversation if it cannot be
     bool leave = false;

@@ -72,7 +72,10 @@ void append_history(const fs::path& file, const std::vector<std::string>& lines)
     ::chmod(file.c_str(), 0600);
     HistoryPtr all = new_history();
     if (all && !load(*all, file)) {  // set aside, or nothing would be kept from now on
-        fs::rename(file, file.string() + ".damaged", ec);
+        const fs::path aside = file.string() + ".damaged";
+        if (fs::exists(aside, ec)) return;
+        fs::rename(file, aside, ec);
+        std::fprintf(stderr, "nibble: %s is no history and is now %s\n", file.c_str(), aside.c_str());
         all = new_history();
     }
     if (!all || ec) return;

@@ -1,5 +1,6 @@
 // Sources of integer-coded weights for the int8 micro-kernel: the packed layout as it streams by, and a
-// panel of unpacked codes that stays in the cache. Both give the same codes, scales and minima.
+// panel of unpacked codes, as bytes or words, that stays in the cache. All give the same codes, scales and
+// minima.
 
 template <int n>  // n > 0 towards low bits, n < 0 towards high bits; stray bits are masked off by the caller
 inline I shifted(I v) {
@@ -57,6 +58,8 @@ struct CodeStream {
     static constexpr bool has_min = P::has_min, is_signed = P::codes.is_signed;
     static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
     static constexpr int short_quads = quads_in_short(P::codes.largest(), 8 / halves);
+    // Bytes would be widened quad by quad: panels of words take fewer instructions.
+    static constexpr bool wants_words = word_sums && short_quads == 1 && halves == 1 && is_signed;
     static constexpr int64_t blocks = P::span / 32;  // of a span
     static constexpr bool streams = true, has_words = false;
     static constexpr int64_t row_block = int8_block;  // bytes of 32 activations of a row
@@ -117,15 +120,17 @@ struct CodeStream {
 };
 
 // A panel of V row groups: per block and vector 8 quads, then the scales and minima of its halves.
-template <int V, int n_halves, bool mins, bool signed_codes, int zero_code, int quads = 0>
+// With `words`, codes are 16-bit words instead: of each quad a vector of the even ones and one of the odd
+// ones.
+template <int V, int n_halves, bool mins, bool signed_codes, int zero_code, int quads = 0, bool words = false>
 struct CodePanel {
     static constexpr int vectors = V;
     static constexpr int halves = n_halves;
     static constexpr bool has_min = mins, is_signed = signed_codes;
     static constexpr int zero = zero_code, short_quads = quads;
     static constexpr bool streams = false;  // it is in the cache
-    // As words where bytes would have to be widened quad by quad.
-    static constexpr bool has_words = word_sums && quads == 1 && halves == 1 && is_signed;
+    static constexpr bool has_words = words;
+    static_assert(!words || (halves == 1 && is_signed));
     static constexpr int64_t row_block = int8_block * (has_words ? 2 : 1);
     static constexpr int64_t vec = lanes * 4;
     static constexpr int64_t scales_at = vec * (has_words ? 16 : 8), mins_at = scales_at + vec * halves;
@@ -145,7 +150,7 @@ struct CodePanel {
         return q;
     }
     void begin(int64_t block) { at = panel + block * block_bytes; }
-    // Quad j, or vector j of words: the even ones of a quad before the odd ones.
+    // Quad j; of words vector j.
     I codes(int v, int j) const { return load_i(at + v * vector_bytes + j * vec); }
     F scale(int v, int h) const {
         return load(reinterpret_cast<const float*>(at + v * vector_bytes + scales_at + h * vec));

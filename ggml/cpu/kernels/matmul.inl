@@ -10,7 +10,7 @@ constexpr int64_t small_rows = 48;  // up to here panels are small: filling and 
 // Up to here a group of weights is streamed for every stream_rows rows, from the cache after the first time:
 // cheaper than a panel, and the weights pass through memory once.
 constexpr int64_t streamed_rows = 4 * stream_rows;
-// Panels of codes that share the words of a tile's activations.
+// Most panels that share the words of a tile's activations.
 constexpr int64_t word_panels = word_sums ? 4 : 1;
 constexpr int64_t tile_bytes =
     block_rows * 4 *
@@ -136,41 +136,54 @@ inline void stream_codes(const MatmulBlock& b) {
     }
 }
 
-template <class Fmt>
-inline void panel_codes(const MatmulBlock& b) {
+// By `panels` panels of codes at a time.
+template <class Fmt, bool words = false>
+inline void panel_codes(const MatmulBlock& b, int64_t panels = 1) {
     using Stream = CodeStream<Fmt>;
     using Panel = CodePanel<int_tile_vecs, Stream::halves, Stream::has_min, Stream::is_signed, Stream::zero,
-                            Stream::short_quads>;
-    // Of weights that are not packed one panel at a time, since every part of K packs them again.
-    const int64_t panels = Panel::has_words && b.packed ? word_panels : 1, columns = panels * code_columns;
-    const int64_t blocks = b.k / int8_block;
+                            Stream::short_quads, words>;
+    const int64_t columns = panels * code_columns, blocks = b.k / int8_block;
+    // K is cut into parts alike, of which the panels and the words of a tile's activations fit the memory.
     const int64_t most = panel_bytes / (panels * Panel::block_bytes + Panel::word_bytes);
     const int64_t parts = (blocks + most - 1) / most, depth = (blocks + parts - 1) / parts;
-    const auto panel = [&](int64_t column) {
+    const auto panel_of = [&](int64_t column) {
         return Panel{b.scratch + column / code_columns * depth * Panel::block_bytes};
     };
-    std::byte* const words = b.scratch + panels * depth * Panel::block_bytes;
+    std::byte* const activations = b.scratch + panels * depth * Panel::block_bytes;
     float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
     for (int64_t n0 = 0; n0 < b.n; n0 += columns) {
         const int64_t n = b.n - n0 < columns ? b.n - n0 : columns;
+        const int64_t whole = (n + code_columns - 1) / code_columns * code_columns;
         for (int64_t first = 0; first < blocks; first += depth) {
             const int64_t count = blocks - first < depth ? blocks - first : depth;
-            for (int64_t at = 0; at < n || at % code_columns > 0; at += lanes) {
-                // A missing group repeats the first.
-                const std::byte* group =
-                    packed_group(b, n0 + (at < n ? at : 0), b.scratch + panel_bytes + tile_bytes);
-                panel(at).fill(Stream(group, b.lookahead), first, count, at % code_columns / lanes);
+            for (int64_t at = 0; at < whole; at += lanes) {
+                const int64_t group = at < n ? at : 0;  // a missing group repeats the first
+                const std::byte* w = packed_group(b, n0 + group, b.scratch + panel_bytes + tile_bytes);
+                const auto v = static_cast<int>(at % code_columns / lanes);
+                panel_of(at).fill(Stream(w, b.lookahead), first, count, v);
             }
             for (int64_t r = 0; r < b.m; r += stream_rows) {
                 const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
                 Int8Rows x = b.xq.tile(r, m, first, b.k);
-                x.q = Panel::activations(x.q, count * m, words);
+                x.q = Panel::activations(x.q, count * m, activations);
                 for (int64_t at = 0; at < n; at += code_columns)
-                    int8_rows(m, panel(at), count, x, c + r * columns + at, columns, first == 0);
+                    int8_rows(m, panel_of(at), count, x, c + r * columns + at, columns, first == 0);
             }
         }
         finish(b, n0, n, 0, b.m, c, columns);
     }
+}
+
+// Words are worth it where panels share those of the activations. Of weights that are not packed every part
+// of K would pack them again, and words make parts small.
+template <class Fmt>
+inline void choose_panels(const MatmulBlock& b) {
+    if constexpr (CodeStream<Fmt>::wants_words) {
+        const int64_t panels = (b.n + code_columns - 1) / code_columns;
+        if (b.packed && panels > 1)
+            return panel_codes<Fmt, true>(b, panels < word_panels ? panels : word_panels);
+    }
+    panel_codes<Fmt>(b);
 }
 
 inline bool has_int8_path(const TypeInfo& type) {
@@ -193,7 +206,7 @@ inline void matmul_block(const MatmulBlock& b) {
             if (b.packed && b.m <= streamed_rows) return stream_packed<Rows>(b, {b.x, b.x_stride, b.k});
             return b.m <= stream_rows ? stream_real<Rows>(b) : panel_real(b);
         } else if constexpr (code_layout<Fmt>().bits > 0) {
-            return b.m <= streamed_rows ? stream_codes<Fmt>(b) : panel_codes<Fmt>(b);
+            return b.m <= streamed_rows ? stream_codes<Fmt>(b) : choose_panels<Fmt>(b);
         } else {
             return panel_real(b);
         }

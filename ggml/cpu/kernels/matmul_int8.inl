@@ -73,9 +73,11 @@ inline void add_short(const Source& source, int first, const int8_t* q, I (&sums
     }
 }
 
-// In words, the even ones of a row's block before the odd ones.
+// In words, of a whole block: vector j of the codes and words j of the activations are the even ones of quad
+// j / 2, or the odd ones. Of each row's block of activations the even ones come before the odd ones.
 template <int R, int V, class Source>
 inline void add_words(const Source& source, const int8_t* words, I (&sums)[V][R]) {
+    static_assert(Source::halves == 1);
 #pragma GCC unroll 16
     for (int j = 0; j < 16; ++j) {
         I w[V];

@@ -9,7 +9,8 @@ struct UnpackedSpan {
     float d[lanes], dmin[lanes];  // of factors
 };
 
-// Columns of span `s` of row r; beyond k columns everything is zero.
+// Columns of span `s` of row r; beyond k columns everything is zero. What lies `ahead` bytes further is asked
+// for.
 template <class Fmt>
 inline void unpack_row(const std::byte* row, int64_t ahead, int64_t k, int64_t s, int r,
                        UnpackedSpan<Fmt>& u) {
@@ -43,8 +44,8 @@ inline void unpack_row(const std::byte* row, int64_t ahead, int64_t k, int64_t s
     }
 }
 
-// Of the rows' scales v; factors are the integers that d times is v. A damaged file's infinities and NaNs
-// stay in d.
+// The rows' scales v, or the integers s for which d * s is v. Infinities and NaNs of a damaged file are in d,
+// so there s is any number but 0.
 template <ScaleKind kind>
 inline void write_scales(const float* v, [[maybe_unused]] const float* d, std::byte* out) {
     if constexpr (kind == ScaleKind::f16) {
@@ -81,9 +82,9 @@ inline void pack_codes(const std::byte* const* rows, int64_t ahead, int64_t k, s
     using P = PackedOf<Fmt>;
     constexpr CodeLayout c = P::codes;
     constexpr int main = c.bits == 8 ? 8 : c.bits >= 4 ? 4 : c.bits >= 2 ? 2 : 1, extra = c.bits - main;
-    // What is added to a code: half of what its bits can be, so that its highest bit is turned, or nothing.
-    constexpr int shift = c.table ? 0 : c.is_signed ? weight_offset : c.zero;
-    static_assert(shift == 0 || shift == 1 << (c.bits - 1));
+    // Codes around zero are stored with half of what their bits can be added, which turns the highest bit.
+    constexpr int turned = c.table ? 0 : c.is_signed ? weight_offset : c.zero;
+    static_assert(turned == 0 || turned == 1 << (c.bits - 1));
     constexpr int step = lanes > 8 ? lanes : 8;  // quads, of whole blocks
     static_assert(P::span % (4 * step) == 0);
     UnpackedSpan<Fmt> u;
@@ -114,7 +115,7 @@ inline void pack_codes(const std::byte* const* rows, int64_t ahead, int64_t k, s
                 I v[lanes];
                 for (int r = 0; r < lanes; ++r) v[r] = load_i(u.q[r] + column + 4 * first);
                 transpose(v);
-                for (int r = 0; r < lanes; ++r) quads[first + r] = xor_i(v[r], set1_i8(shift));
+                for (int r = 0; r < lanes; ++r) quads[first + r] = xor_i(v[r], set1_i8(turned));
             }
             for (int at = 0; at < step; at += 8, codes += P::block_bytes) {
                 write_planes<main, 0>(quads + at, codes);

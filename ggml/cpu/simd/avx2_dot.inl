@@ -3,7 +3,7 @@
 constexpr int32_t weight_offset = 0;
 constexpr int dot_rows = 1;
 constexpr bool short_sums = true;
-constexpr bool word_sums = true;
+constexpr bool word_sums = true;  // there are even_words(), odd_words() and word_dot()
 constexpr int int_tile_vecs = 2;  // of a panel; they share what is read of the activations
 struct UnsignedW {
     I w;  // at most 7 bits

@@ -3,7 +3,7 @@
 constexpr int32_t weight_offset = 0;
 constexpr int dot_rows = 1;
 constexpr bool short_sums = true;
-constexpr bool word_sums = false;
+constexpr bool word_sums = false;  // its two units would need as many instructions
 constexpr int int_tile_vecs = 1;
 struct UnsignedW {
     I w;  // at most 7 bits

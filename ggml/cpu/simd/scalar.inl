@@ -81,7 +81,7 @@ inline I load_i(const void* p) {
 }
 inline void store_i(void* p, I v) { std::memcpy(p, &v, sizeof v); }
 inline I set1_i(int32_t x) { return I{x, x, x, x}; }
-inline I set1_i8(int x) { return set1_i(x * 0x01010101); }
+inline I set1_i8(int x) { return set1_i(static_cast<int32_t>(0x01010101u * static_cast<uint8_t>(x))); }
 inline I add_i(I a, I b) { return a + b; }
 inline I and_i(I a, I b) { return a & b; }
 inline I or_i(I a, I b) { return a | b; }

@@ -29,13 +29,16 @@ Result<std::shared_ptr<Constraint>> Constraint::create(std::shared_ptr<const Gra
     return c;
 }
 
-ParseState Constraint::follow(ParseState at, Token token) {
-    if (token < 0 || static_cast<size_t>(token) >= tokens_->n_vocab()) return dead_state;
-    const std::string& text = tokens_->piece(token);
-    if (text.empty()) return dead_state;
+ParseState Constraint::follow(ParseState at, std::string_view text) {
     for (const char c : text)
         if ((at = automaton_.next(at, static_cast<unsigned char>(c))) == dead_state) break;
     return at;
+}
+
+ParseState Constraint::follow(ParseState at, Token token) {
+    if (token < 0 || static_cast<size_t>(token) >= tokens_->n_vocab()) return dead_state;
+    const std::string& text = tokens_->piece(token);
+    return text.empty() ? dead_state : follow(at, text);
 }
 
 void Constraint::limit_memory(std::vector<ParseState>* more) {
@@ -143,6 +146,16 @@ Result<void> Matcher::accept(Token token) {
         return {};
     }
     at_ = constraint_->follow(at_, token);
+    constraint_->limit_memory(nullptr);
+    return {};
+}
+
+Result<void> Matcher::accept(std::string_view text) {
+    const ParseState to = ended_ && !text.empty() ? dead_state : constraint_->follow(at_, text);
+    if (to == dead_state)
+        return Error{ErrorCode::invalid_argument, "constraint",
+                     cat("the text '", text, "' is not allowed here"), ""};
+    at_ = to;
     constraint_->limit_memory(nullptr);
     return {};
 }

@@ -35,6 +35,7 @@ class Constraint {
     friend class Matcher;
     Constraint(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> tokens)
         : automaton_(std::move(grammar)), tokens_(std::move(tokens)) {}
+    ParseState follow(ParseState from, std::string_view text);
     ParseState follow(ParseState from, Token token);
     std::shared_ptr<const TokenMask> mask(ParseState& from);
     std::shared_ptr<TokenMask> make_mask(ParseState& from);
@@ -63,6 +64,8 @@ class Matcher {
     std::shared_ptr<const TokenMask> mask() const;
     // Goes on by a token. An Error (invalid_argument) if it is not allowed; the position is then unchanged.
     Result<void> accept(Token token);
+    // Goes on by a text, however it would be cut into tokens; the same error.
+    Result<void> accept(std::string_view text);
 
     bool may_end() const;       // the text so far is in the language
     bool may_continue() const;  // some longer text that begins with it is
