@@ -26,8 +26,6 @@ int64_t half_row(const TensorSource& s, int64_t r) {
     return (r / n * 2 + (s.storage == Storage::up_half ? 1 : 0)) * n + r % n;
 }
 
-int64_t element_bytes(const TensorInfo& t) { return info(t.type).block_bytes; }
-
 // Row `r` of all values stands behind the keys of its head.
 int64_t latent_value_row(const TensorSource& s, int64_t r) {
     const int64_t values = s.info->rows() / s.heads - s.keys;
@@ -42,14 +40,6 @@ int64_t key_head_row(const TensorSource& s, int64_t r) {
     if (r < 2 * all_keys) return r % all_keys / keys * head_rows + r / all_keys * keys + r % keys;
     r -= 2 * all_keys;
     return r / values * head_rows + 2 * keys + r % values;
-}
-
-// Where canonical row `r` stands in the file, for storages that move whole rows.
-int64_t stored_row(const TensorSource& s, int64_t r) {
-    if (s.storage == Storage::heads_qkv) return per_head_entry(r, s.info->rows(), s.heads);
-    if (s.storage == Storage::latent_values) return latent_value_row(s, r);
-    if (s.of_key_heads()) return key_head_row(s, r);
-    return s.is_half() ? half_row(s, r) : r;
 }
 
 // Where entry `e` of value heads stands. The first `keys` entries, where there are others, stay.
@@ -76,31 +66,68 @@ Result<void> check_value_heads(const TensorSource& s) {
                  ""};
 }
 
-// Canonical row r. Elements of a single row are entries, too.
-void decode_value_row(const TensorSource& s, int64_t r, float* out) {
-    const TensorInfo& t = *s.info;
-    const TypeInfo& type = info(t.type);
-    const int64_t rows = t.rows(), cols = t.cols(), size = type.block_bytes;
-    const bool columns = s.storage == Storage::value_columns || rows == 1;
-    const std::byte* const row = t.data.data() + (columns ? r : value_entry(s, r, rows)) * cols * size;
-    if (!columns) return type.decode(row, out, static_cast<size_t>(cols));
-    for (int64_t c = 0; c < cols; ++c) type.decode(row + value_entry(s, c, cols) * size, out + c, 1);
-    if (s.storage == Storage::value_decay)
-        for (int64_t c = 0; c < cols; ++c) out[c] = -std::exp(out[c]);
+// Where a canonical row lies in the file: a row as it is stored, one element of each of several rows, or the
+// elements of a row in another order.
+struct StoredRow {
+    const std::byte* data;
+    // If there is a stride in bytes: element `column` of this row and of those that follow.
+    int64_t stride = 0, column = 0;
+    // If there is an order: canonical column c is the row's column order(c).
+    int64_t (*order)(const TensorSource&, int64_t c) = nullptr;
+
+    bool is_whole() const { return stride == 0 && !order; }
+    const std::byte* row_of(int64_t c) const { return data + c * stride; }
+    int64_t column_of(const TensorSource& s, int64_t c) const { return order ? order(s, c) : column; }
+};
+
+StoredRow stored_row(const TensorSource& s, int64_t r) {
+    const TensorInfo& t = s.file_tensor();
+    const auto stride = static_cast<int64_t>(*row_bytes(t.type, t.cols()));
+    const int64_t rows = t.rows();
+    const auto row = [&](int64_t i) { return t.data.data() + i * stride; };
+    const auto in_order = [&](int64_t i, int64_t (*order)(const TensorSource&, int64_t)) {
+        return StoredRow{row(i), 0, 0, order};
+    };
+    if (s.is_half()) return s.in_columns() ? in_order(r, half_row) : StoredRow{row(half_row(s, r))};
+    if (s.has_value_heads()) {
+        // Elements of a single row are entries, too.
+        if (s.storage != Storage::value_columns && rows != 1) return {row(value_entry(s, r, rows))};
+        return in_order(r,
+                        [](const TensorSource& v, int64_t c) { return value_entry(v, c, v.info->cols()); });
+    }
+    if (s.of_key_heads()) return {row(key_head_row(s, r))};
+    if (s.is_turned()) {
+        const int64_t n = s.turned_rows(), first = s.storage == Storage::turned_up ? n : 0;
+        return {row(r / n * t.ne[1]), stride, first + r % n};
+    }
+    if (s.storage == Storage::transposed) return {row(0), stride, r};
+    if (s.storage == Storage::expert)
+        return {s.parts[static_cast<size_t>(r / rows)]->data.data() + r % rows * stride};
+    if (s.storage == Storage::latent_keys)
+        return {row(r / t.cols() * (rows / s.heads)), stride, r % t.cols()};
+    if (s.storage == Storage::latent_values) return {row(latent_value_row(s, r))};
+    if (s.storage == Storage::heads_qkv && rows == 1)
+        return in_order(
+            0, [](const TensorSource& v, int64_t c) { return per_head_entry(c, v.info->cols(), v.heads); });
+    if (s.storage == Storage::heads_qkv) return {row(per_head_entry(r, rows, s.heads))};
+    return {row(r)};
 }
 
-// Canonical row r of the keys: one column of a head's rows.
-void decode_latent_key(const TensorSource& s, int64_t r, float* out) {
-    const TensorInfo& t = *s.parts[0];
-    const TypeInfo& type = info(t.type);
-    const int64_t latent = t.cols(), head_rows = t.rows() / s.heads, column = r % latent;
-    const int64_t stride = static_cast<int64_t>(*row_bytes(t.type, latent));
-    std::vector<float> block(static_cast<size_t>(type.block_len));
-    for (int64_t k = 0; k < s.keys; ++k) {
-        const std::byte* const row = t.data.data() + (r / latent * head_rows + k) * stride;
-        type.decode(row + column / type.block_len * type.block_bytes, block.data(), block.size());
-        out[k] = block[static_cast<size_t>(column % type.block_len)];
+float element(const TypeInfo& type, const std::byte* row, int64_t column) {
+    float block[256];  // no type has longer ones
+    const int64_t n = type.block_len;
+    if (n == 1) {
+        type.decode(row + column * type.block_bytes, block, 1);
+        return block[0];
     }
+    type.decode(row + column / n * type.block_bytes, block, static_cast<size_t>(n));
+    return block[column % n];
+}
+
+// Whether canonical elements are other numbers than those of the file.
+bool changes_values(Storage storage) {
+    return storage == Storage::offset_one || storage == Storage::decay || storage == Storage::row_decay ||
+           storage == Storage::value_decay;
 }
 
 // One row of MXFP4 from codes in their order, two to a byte, and scales: GGUF has a block's second half in
@@ -128,7 +155,7 @@ Result<void> check_scales(const TensorSource& s) {
 }
 
 Result<void> check_latent(const TensorSource& s) {
-    const TensorInfo& t = s.parts.empty() ? *s.info : *s.parts[0];
+    const TensorInfo& t = s.file_tensor();
     if (t.foreign() || !info(t.type).decode || !info(s.info->type).encode)
         return Error{ErrorCode::unsupported, t.name,
                      cat("has the type ", t.type_name(), ", which cannot be rearranged"), ""};
@@ -210,97 +237,52 @@ Result<void> check_source(const TensorSource& s) {
 }
 
 void decode_row(const TensorSource& s, int64_t r, float* out) {
-    const TensorInfo& t = *s.info;
-    const TypeInfo& type = info(t.type);
+    const TypeInfo& type = info(s.file_tensor().type);
+    const int64_t cols = s.cols();
     if (s.scales) {
-        std::vector<std::byte> row(*row_bytes(t.type, t.cols()));
+        std::vector<std::byte> row(*row_bytes(s.info->type, cols));
         join_row(s, s.is_half() ? half_row(s, r) : r, row.data());
-        return type.decode(row.data(), out, static_cast<size_t>(t.cols()));
+        return type.decode(row.data(), out, static_cast<size_t>(cols));
     }
-    const std::byte* data = t.data.data();
-    const int64_t rows = t.rows(), cols = t.cols(), size = element_bytes(t);
-    if (s.storage == Storage::latent_keys) return decode_latent_key(s, r, out);
-    if (s.has_value_heads()) return decode_value_row(s, r, out);
-    if (s.storage == Storage::transposed) {
-        for (int64_t c = 0; c < rows; ++c) type.decode(data + (c * cols + r) * size, out + c, 1);
-        return;
-    }
-    if (s.is_turned()) {
-        const int64_t n = s.turned_rows(), inputs = t.ne[1];
-        const int64_t column = r % n + (s.storage == Storage::turned_up ? n : 0);
-        for (int64_t c = 0; c < inputs; ++c)
-            type.decode(data + ((r / n * inputs + c) * cols + column) * size, out + c, 1);
-        return;
-    }
-    if (s.storage == Storage::expert) {
-        const std::byte* const part = s.parts[static_cast<size_t>(r / rows)]->data.data();
-        type.decode(part + r % rows * cols * size, out, static_cast<size_t>(cols));
-        return;
-    }
-    if (s.storage == Storage::heads_qkv && rows == 1) {
-        for (int64_t c = 0; c < cols; ++c)
-            type.decode(data + per_head_entry(c, cols, s.heads) * size, out + c, 1);
-        return;
-    }
-    if (s.in_columns()) {
-        const std::byte* const row = data + r * cols * size;
-        for (int64_t c = 0; c < s.cols(); ++c) type.decode(row + half_row(s, c) * size, out + c, 1);
-        return;
-    }
-    const int64_t from = stored_row(s, r);
-    type.decode(data + from * static_cast<int64_t>(*row_bytes(t.type, cols)), out, static_cast<size_t>(cols));
+    const StoredRow row = stored_row(s, r);
+    if (row.is_whole())
+        type.decode(row.data, out, static_cast<size_t>(cols));
+    else
+        for (int64_t c = 0; c < cols; ++c) out[c] = element(type, row.row_of(c), row.column_of(s, c));
     if (s.storage == Storage::offset_one)
         for (int64_t c = 0; c < cols; ++c) out[c] += 1;
-    if (s.storage == Storage::decay || s.storage == Storage::row_decay)
+    else if (changes_values(s.storage))
         for (int64_t c = 0; c < cols; ++c) out[c] = -std::exp(out[c]);
 }
 
 std::vector<std::byte> rearranged(const TensorSource& s) {
-    const TensorInfo& t = *s.info;
+    const TypeInfo& type = info(s.info->type);
+    const int64_t cols = s.cols();
+    const auto stride = *row_bytes(s.info->type, cols), size = static_cast<size_t>(type.block_bytes);
+    const bool decodes = changes_values(s.storage) || s.file_tensor().type != s.info->type;
     std::vector<std::byte> out(s.bytes());
-    if (s.scales) {
-        const size_t stride = *row_bytes(t.type, t.cols());
-        for (int64_t r = 0; r < s.rows(); ++r)
-            join_row(s, s.is_half() ? half_row(s, r) : r, out.data() + static_cast<size_t>(r) * stride);
-        return out;
-    }
-    if (s.storage == Storage::latent_keys || s.has_value_heads() || s.is_turned()) {
-        std::vector<float> row(static_cast<size_t>(s.cols()));
-        const size_t stride = *row_bytes(t.type, s.cols());
-        for (int64_t r = 0; r < s.rows(); ++r) {
-            decode_row(s, r, row.data());
-            info(t.type).encode(row.data(), out.data() + static_cast<size_t>(r) * stride, row.size());
+    if (out.empty()) return out;
+    std::vector<float> values(decodes ? static_cast<size_t>(cols) : 0);
+    std::byte* to = out.data();
+    for (int64_t r = 0; r < s.rows(); ++r, to += stride) {
+        if (s.scales) {
+            join_row(s, s.is_half() ? half_row(s, r) : r, to);
+            continue;
         }
-        return out;
+        if (decodes) {
+            decode_row(s, r, values.data());
+            type.encode(values.data(), to, values.size());
+            continue;
+        }
+        const StoredRow row = stored_row(s, r);
+        if (row.is_whole()) {
+            std::memcpy(to, row.data, stride);
+            continue;
+        }
+        for (int64_t c = 0; c < cols; ++c)
+            std::memcpy(to + static_cast<size_t>(c) * size,
+                        row.row_of(c) + row.column_of(s, c) * type.block_bytes, size);
     }
-    const auto size = static_cast<size_t>(element_bytes(t));
-    const int64_t rows = t.rows(), cols = t.cols();
-    if (s.storage == Storage::transposed) {
-        for (int64_t r = 0; r < rows; ++r)
-            for (int64_t c = 0; c < cols; ++c)
-                std::memcpy(out.data() + static_cast<size_t>(c * rows + r) * size,
-                            t.data.data() + static_cast<size_t>(r * cols + c) * size, size);
-        return out;
-    }
-    if (s.in_columns()) {
-        for (int64_t i = 0; i < s.rows() * s.cols(); ++i)
-            std::memcpy(out.data() + static_cast<size_t>(i) * size,
-                        t.data.data() + static_cast<size_t>(half_row(s, i)) * size, size);
-        return out;
-    }
-    if (s.storage == Storage::taps) {
-        std::ranges::copy(t.data.first(out.size()), out.begin());
-        return out;
-    }
-    const size_t row = *row_bytes(t.type, cols);
-    if (s.storage == Storage::expert) {
-        for (size_t e = 0; e < s.parts.size(); ++e)
-            std::memcpy(out.data() + e * t.data.size(), s.parts[e]->data.data(), t.data.size());
-        return out;
-    }
-    for (int64_t r = 0; r < s.rows(); ++r)
-        std::memcpy(out.data() + static_cast<size_t>(r) * row,
-                    t.data.data() + static_cast<size_t>(stored_row(s, r)) * row, row);
     return out;
 }
 

@@ -62,6 +62,9 @@ struct TensorSource {
     const TensorInfo* operator->() const { return info; }
     const TensorInfo& operator*() const { return *info; }
 
+    // What the elements are read from; of an expert the first.
+    const TensorInfo& file_tensor() const { return parts.empty() ? *info : *parts[0]; }
+
     // Of the canonical tensor.
     int64_t rows() const {
         if (storage == Storage::transposed) return info->cols();
