@@ -57,17 +57,21 @@ int64_t PlanCommand::largest_ctx(const RunnerConfig& config, std::span<Backend* 
         return static_cast<double>(info.free_bytes) -
                static_cast<double>(own_memory(f->devices[device], info));
     };
-    double before = std::max(1, m.ctx / 2), at = before + std::max(1, m.ctx / 2);
+    double before = std::max(1, m.ctx / 2), at = before + std::max(512, m.ctx / 2);
     auto left_before = left(before), left_at = left(at);
     for (int i = 0; i < 8 && left_before && left_at; ++i) {
         const double per_token = std::max((*left_before - *left_at) / (at - before), 1.0);
         const double next = std::clamp(std::floor(at + *left_at / per_token), 1.0, 1e9);
-        if (next == at || (next == 1 && *left_at < 0 && at < 3)) break;
+        // Close by, what pages round up to is more than what tokens differ by.
+        if (std::abs(next - at) <= 64 + at / 1000) {
+            if (*left_at >= 0) return static_cast<int64_t>(at);
+            return next > 1 ? static_cast<int64_t>(std::min(at, next)) : 0;
+        }
         before = std::exchange(at, next), left_before = std::exchange(left_at, left(next));
     }
     // Learned positions end where they end: what is beyond them has no forecast.
-    if (!left_at) return std::min<int64_t>(static_cast<int64_t>(at), m.n_ctx_train);
-    return *left_at < 0 && at < 3 ? 0 : static_cast<int64_t>(at);
+    if (!left_at && m.n_ctx_train > 0) at = std::min(at, static_cast<double>(m.n_ctx_train));
+    return static_cast<int64_t>(at);
 }
 
 double mib(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
