@@ -1,5 +1,8 @@
 // nibble chat as people and pipes meet it: in a real pseudo-terminal, with keys, pastes, resizes and signals.
 // What the tiny model says does not matter.
+#include <filesystem>
+#include <fstream>
+
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
@@ -213,6 +216,22 @@ TEST_CASE("chat on a terminal: an answer with its status line, history with mode
     again.type(enter);
     CHECK(again.wait_for("[8 tokens"));
     CHECK(again.seen().find("\x1b[2m") == std::string::npos);
+}
+
+TEST_CASE("chat on a terminal: a history that cannot be read is set aside, and the next one is kept") {
+    const Home home;
+    std::filesystem::create_directories(home.history().parent_path());
+    std::ofstream(home.history()) << "no history\n";
+    Pty t(chat());
+    REQUIRE(t.wait_for(prompt));
+    t.type("Tell me a story." + enter);
+    REQUIRE(t.wait_for("/512"));
+    REQUIRE(t.wait_for(prompt));
+    t.type(ctrl_d);
+    CHECK(t.wait_end() == 0);
+    CHECK(t.seen().find("is no history and is now ") != std::string::npos);
+    CHECK(read_text_file(home.history())->find("story.") != std::string::npos);
+    CHECK(*read_text_file(home.history().string() + ".damaged") == "no history\n");
 }
 
 TEST_CASE("chat on a terminal: Ctrl-C stops the answer and keeps it; at the prompt the second one leaves") {

@@ -242,7 +242,7 @@ constexpr ReplCommand table[] = {
     {"/edit", "", "[TEXT]", "change the last message and answer it", edit},
     {"/save", "", "FILE", "write the conversation as JSON", save},
     {"/load", "", "FILE", "read a conversation", load},
-    {"/set", "", "KEY VALUE", "change a sampling parameter", set_parameter},
+    {"/set", "", "KEY VALUE", "change a sampling parameter; \"\" is no value", set_parameter},
     {"/params", "", "", "the sampling parameters; * is not the default", params},
     {"/tokens", "", "[TEXT]", "count the conversation's tokens, or show a text's", tokens},
     {"/stats", "", "", "figures of the last answer", stats},
