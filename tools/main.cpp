@@ -99,6 +99,7 @@ int main(int argc, char** argv) {
     using namespace nibble;
     open_standard_files();
     std::signal(SIGPIPE, SIG_DFL);  // `nibble run | head` ends quietly
+    std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of its writing
     CLI::App app{"nibble runs large language models on this machine.", "nibble"};
     app.formatter(std::make_shared<HelpFormatter>());
     app.set_help_all_flag("--help-all", "every option");

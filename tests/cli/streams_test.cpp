@@ -57,6 +57,11 @@ TEST_CASE("a disk that is full is an error, a reader that leaves is not") {
         CHECK(r.code == 1);
         CHECK(r.err.find("stdout: cannot be written") != std::string::npos);
     }
+    const Scratch s;
+    const ProcessResult limited =
+        shell(cat("ulimit -f 100; \"$0\" quantize fairytale --type int8 ", (s.dir / "q.gguf").string()));
+    CHECK(limited.code == 1);
+    CHECK(limited.err.find("q.gguf: cannot write") != std::string::npos);
     const ProcessResult r = shell("\"$0\" run -p Hi -n 200 --ignore-eos -q < /dev/null | head -c 10");
     CHECK(r.out.size() == 10);
     CHECK(r.err.empty());
