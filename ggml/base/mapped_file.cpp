@@ -40,6 +40,9 @@ Result<size_t> regular_file_size(int fd, const std::filesystem::path& path) {
 
 // Where writing to a name ends up: a link is followed, so that it stays one.
 Result<std::filesystem::path> resolve_destination(const std::filesystem::path& given) {
+    if (given == "-")
+        return Error{ErrorCode::invalid_argument, "-", "is no file: this is not written to standard output",
+                     "give a file, or ./- for one of that name"};
     std::error_code ec;
     const auto status = std::filesystem::status(given, ec);
     if (status.type() == std::filesystem::file_type::none)

@@ -83,6 +83,7 @@ TEST_CASE("files: missing, folder, empty, atomic writing") {
     CHECK(f->commit().ok());
     CHECK(*read_text_file(dir / "out") == "hello");
     CHECK(!read_text_file(dir / "out", 4));
+    CHECK(AtomicFile::create("-").error().code == ErrorCode::invalid_argument);
     // Who may not read the file that is replaced may not read the new one.
     fs::permissions(dir / "out", fs::perms::owner_read);
     auto again = AtomicFile::create(dir / "out");
