@@ -118,9 +118,10 @@ void answer(Repl& r, std::optional<std::string> message) {
             r.view.notice("what is attached goes before the next message; /attach - drops it");
         return;
     }
-    if (message && std::ranges::find(r.attached, r.attachment) == r.attached.end())
-        r.attached.push_back(r.attachment);
-    if (message) r.attachment.clear();
+    if (message && !r.attachment.empty()) {
+        std::erase(r.attached, r.attachment);
+        r.attached.push_back(std::exchange(r.attachment, {}));
+    }
     r.last = *turn;
     r.view.status(*turn, r.chat.engine().ctx());
 }

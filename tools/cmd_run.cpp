@@ -12,6 +12,7 @@
 
 #include "tools/constraint_options.h"
 #include "tools/decoding_options.h"
+#include "tools/repl/terminal.h"
 #include "tools/run_output.h"
 #include "tools/run_prompts.h"
 #include "tools/template_option.h"
@@ -31,7 +32,7 @@ void on_end(int signal) {
 // What is ignored stays so: nohup, or a shell's background job and Ctrl-C.
 void end_in_order() {
     for (const int s : {SIGINT, SIGTERM, SIGHUP})
-        if (std::signal(s, on_end) == SIG_IGN) std::signal(s, SIG_IGN);
+        if (!is_ignored(s)) std::signal(s, on_end);
 }
 
 using Clock = RunAnswer::Clock;
@@ -180,8 +181,8 @@ Result<void> check_ended(const RunOutput& output, const std::shared_ptr<Constrai
         if (!cut) continue;
         std::string text;
         for (const Token t : a.tokens) text += tokenizer.piece(t);
-        if (a.finish ==
-            Finish::stop) {  // it ends before the tokens do; a space at the begin may not be shown
+        // It ends before the tokens do; a space at the begin may not be shown.
+        if (a.finish == Finish::stop) {
             const bool hidden = text.starts_with(' ') && !a.text.starts_with(' ');
             text.resize(std::min(text.size(), a.text.size() + hidden));
         }

@@ -89,7 +89,7 @@ Result<void> check_item(const Settings::Item& i, const CLI::App& root, const std
     return e;
 }
 
-using Options = std::vector<const CLI::Option*>;
+using GivenOptions = std::vector<const CLI::Option*>;
 
 // Whether CLI11 takes a word for flags: no number, unless a flag is one, and nothing like "- x".
 bool is_flag(const CLI::App& command, const std::string& word) {
@@ -102,8 +102,8 @@ bool is_flag(const CLI::App& command, const std::string& word) {
 
 // The options that the words of a command line are for, as CLI11 reads them: a word that is another one's
 // value is for none, however it begins.
-Options given_options(const CLI::App& command, std::span<const std::string> args) {
-    Options list;
+GivenOptions given_options(const CLI::App& command, std::span<const std::string> args) {
+    GivenOptions list;
     size_t i = 0;
     const auto add_positional = [&] {
         for (const CLI::Option* o : command.get_options())
@@ -131,8 +131,8 @@ Options given_options(const CLI::App& command, std::span<const std::string> args
             const size_t value = word.find('=');
             add(word.substr(0, value), value != word.npos);
         } else {
-            for (size_t at = 1; at < word.size();
-                 ++at) {  // switches in one word; what follows another is its value
+            // Switches in one word; what follows another option there is its value.
+            for (size_t at = 1; at < word.size(); ++at) {
                 const std::string flag = cat("-", word[at]);
                 const CLI::Option* o = command.get_option_no_throw(flag);
                 add(flag, at + 1 < word.size());
@@ -143,7 +143,7 @@ Options given_options(const CLI::App& command, std::span<const std::string> args
     return list;
 }
 
-bool is_given(const CLI::Option& o, const Options& given) {
+bool is_given(const CLI::Option& o, const GivenOptions& given) {
     return std::ranges::find(given, &o) != given.end();
 }
 
@@ -158,7 +158,7 @@ struct Setting {
 
 // In place of a weaker setting of the same option. One that the user has given stays alone.
 Result<void> add_setting(std::vector<Setting>& list, const Settings::Item& i, Strength strength,
-                         const std::string& origin, const CLI::App& command, const Options& given) {
+                         const std::string& origin, const CLI::App& command, const GivenOptions& given) {
     const CLI::Option* o = find_option(command, i.name);
     if (!o || is_given(*o, given)) return {};
     if (std::string what = misfit(*o, i); !what.empty()) {
@@ -186,7 +186,7 @@ constexpr NeedsOneOf needs_one_of[] = {{"logprobs", {"json", "jsonl"}}};
 
 // Leaves out what contradicts a flag or a stronger setting, and then what belongs to an option that is not
 // there. Of equally strong ones that exclude one another both stay, for the user to be told.
-void settle(std::vector<Setting>& list, const CLI::App& command, const Options& given) {
+void settle(std::vector<Setting>& list, const CLI::App& command, const GivenOptions& given) {
     const auto drop = [&](const auto& unfit) {  // all are judged before one of them goes
         std::vector<Setting> kept;
         std::ranges::remove_copy_if(list, std::back_inserter(kept), unfit);
@@ -296,7 +296,7 @@ Result<Settings> read_settings() {
 }
 
 bool asks_for_help(const CLI::App& command, std::span<const std::string> args) {
-    const Options given = given_options(command, args);
+    const GivenOptions given = given_options(command, args);
     const CLI::Option* const flags[] = {command.get_help_ptr(), command.get_help_all_ptr()};
     return std::ranges::any_of(flags, [&](const CLI::Option* o) { return o && is_given(*o, given); });
 }
@@ -304,7 +304,7 @@ bool asks_for_help(const CLI::App& command, std::span<const std::string> args) {
 Result<std::vector<SettingArgument>> setting_arguments(const Settings& settings, const CLI::App& root,
                                                        const CLI::App& command,
                                                        std::span<const std::string> args) {
-    const Options given = given_options(command, args);
+    const GivenOptions given = given_options(command, args);
     std::vector<Setting> found;
     for (const Strength s : {Strength::file, Strength::table})
         for (const Settings::Item& i : settings.items) {

@@ -90,7 +90,7 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
     struct stat there {};  // opening a pipe would wait for who writes to it
     if (::stat(path.c_str(), &there) == 0 && S_ISFIFO(there.st_mode))
         return Error{ErrorCode::io, path.string(), "is a pipe, not a file", ""};
-    const Descriptor d{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};  // a pipe must not hold us up
+    const Descriptor d{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
     if (d.fd < 0) return system_error(path, "open");
     MappedFile m;
     m.size_ = NIBBLE_TRY(regular_file_size(d.fd, path));
@@ -150,25 +150,27 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& destination, 
     f.destination_ = NIBBLE_TRY(resolve_destination(destination));
     struct stat there {};
     const bool replaces = ::stat(f.destination_.c_str(), &there) == 0 && S_ISREG(there.st_mode);
-    const auto restrict_readers = [&](mode_t usual) {  // where there are no modes it is as it is
-        if (readers == Readers::owner)
-            usual = 0600;
-        else if (replaces)
-            usual = mode_of_replaced(f.fd_, there);
-        (void)::fchmod(f.fd_, usual);
+    // Where there are no modes the file is as it is.
+    const auto set_readers = [&] {
+        (void)::fchmod(f.fd_, readers == Readers::owner ? 0600 : mode_of_replaced(f.fd_, there));
     };
+    const bool is_usual = !replaces && readers == Readers::usual;
     f.fd_ = open_unnamed(f.destination_.parent_path());
     if (f.fd_ >= 0) {
-        if (replaces || readers == Readers::owner) restrict_readers(0);
+        if (!is_usual) set_readers();
         return f;
     }
     std::string name = f.destination_.string() + ".XXXXXX.tmp";
     f.fd_ = ::mkstemps(name.data(), 4);
     if (f.fd_ < 0) return system_error(destination, "create a temporary file beside it");
     f.temporary_ = name;
+    if (!is_usual) {
+        set_readers();
+        return f;
+    }
     const mode_t mask = ::umask(0);
     ::umask(mask);
-    restrict_readers(0666 & ~mask);
+    (void)::fchmod(f.fd_, 0666 & ~mask);
     return f;
 }
 

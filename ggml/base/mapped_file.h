@@ -41,10 +41,8 @@ Result<std::string> read_text_file(const std::filesystem::path& path, size_t lim
 // folder. A writer that is destroyed without commit() leaves nothing behind.
 class AtomicFile {
   public:
-    enum class Readers : uint8_t {
-        usual,
-        owner
-    };  // of the file that is replaced, else of the mask; mode 0600
+    // usual: who may read the file that is replaced, else whom the user's mask allows. owner: mode 0600.
+    enum class Readers : uint8_t { usual, owner };
     // Follows links. A folder, device or pipe as destination is refused.
     static Result<AtomicFile> create(const std::filesystem::path& destination,
                                      Readers readers = Readers::usual);

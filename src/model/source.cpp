@@ -130,9 +130,10 @@ bool changes_values(Storage storage) {
            storage == Storage::value_decay;
 }
 
-// One row of MXFP4 from codes in their order, two to a byte, and scales: GGUF has a block's second half in
-// the upper halves of its bytes.
+// Canonical row r of MXFP4 from codes in their order, two to a byte, and scales: GGUF has a block's second
+// half in the upper halves of its bytes.
 void join_row(const TensorSource& s, int64_t r, std::byte* out) {
+    if (s.is_half()) r = half_row(s, r);
     const int64_t blocks = s.info->cols() / 32;
     const auto* codes = reinterpret_cast<const uint8_t*>(s.info->data.data()) + r * blocks * 16;
     const auto* scales = reinterpret_cast<const uint8_t*>(s.scales->data.data()) + r * blocks;
@@ -241,7 +242,7 @@ void decode_row(const TensorSource& s, int64_t r, float* out) {
     const int64_t cols = s.cols();
     if (s.scales) {
         std::vector<std::byte> row(*row_bytes(s.info->type, cols));
-        join_row(s, s.is_half() ? half_row(s, r) : r, row.data());
+        join_row(s, r, row.data());
         return type.decode(row.data(), out, static_cast<size_t>(cols));
     }
     const StoredRow row = stored_row(s, r);
@@ -266,7 +267,7 @@ std::vector<std::byte> rearranged(const TensorSource& s) {
     std::byte* to = out.data();
     for (int64_t r = 0; r < s.rows(); ++r, to += stride) {
         if (s.scales) {
-            join_row(s, s.is_half() ? half_row(s, r) : r, to);
+            join_row(s, r, to);
             continue;
         }
         if (decodes) {

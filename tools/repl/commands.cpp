@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t max_attachment = size_t{16} << 20;
+constexpr std::string_view no_text = "\"\"";  // how an empty text is typed
 
 Error usage(std::string_view command, std::string what, std::string fix = {}) {
     return {ErrorCode::invalid_argument, std::string(command), std::move(what), std::move(fix)};
@@ -56,7 +57,7 @@ Result<void> set_system(Repl& r, const std::string& text) {
         r.view.line(r.chat.conversation.system.empty() ? "No system prompt." : r.chat.conversation.system);
         return {};
     }
-    const bool remove = text == "-" || text == "\"\"";
+    const bool remove = text == "-" || text == no_text;
     r.chat.conversation.system = remove ? "" : text;
     r.view.line(remove ? "The system prompt is removed." : "The system prompt is set.");
     return {};
@@ -135,8 +136,8 @@ Result<void> set_parameter(Repl& r, const std::string& argument) {
     if (!param) return usage("/set", cat("there is no parameter '", key, "'"), "see /params");
     SamplerParams changed = r.chat.options.sampling;
     const std::string_view value = std::string_view(argument).substr(space + 1);
-    NIBBLE_TRY(set(changed, key, value == "\"\"" ? "" : value));  // no value cannot be typed
-    changed.dry_breaker_tokens.clear();                           // found anew from the strings
+    NIBBLE_TRY(set(changed, key, value == no_text ? "" : value));
+    changed.dry_breaker_tokens.clear();  // found anew from the strings
     if (!changed.seed) changed.seed = std::random_device{}();
     NIBBLE_TRY(Chain::create(changed, static_cast<size_t>(r.chat.engine().spec().n_vocab)));
     if (param->key == "seed") r.chat.restart_random_numbers();

@@ -59,11 +59,6 @@ void handle(int signal, void (*handler)(int)) {
     ::sigaction(signal, &action, nullptr);
 }
 
-bool is_ignored(int signal) {
-    struct sigaction action {};
-    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
 // Ctrl-Z: the shell gets the terminal as it was, and we get it back as we had it. After W. R. Stevens,
 // "Advanced Programming in the UNIX Environment", section 10.21.
 void on_stop(int signal) {
@@ -86,6 +81,11 @@ void on_stop(int signal) {
 }
 
 }  // namespace
+
+bool is_ignored(int signal) {
+    struct sigaction action {};
+    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
 
 TerminalGuard::TerminalGuard() {
     for (const int s : {SIGTERM, SIGHUP})

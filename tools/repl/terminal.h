@@ -47,6 +47,9 @@ struct ScreenChange {
 ScreenChange take_screen_change();
 bool screen_changed();
 
+// Whether whoever started the program wants a signal ignored: nohup, or a shell of its background jobs.
+bool is_ignored(int signal);
+
 // SIGTERM, SIGHUP or SIGPIPE, when one has come since the guard was made, else 0. The program should end in
 // order and then let that signal kill it; a second one does not wait.
 int ending_signal();

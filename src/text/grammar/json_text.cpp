@@ -159,14 +159,16 @@ ExprId JsonText::digits_between(std::string_view low, std::string_view high) {
 // 0 <= min; decimal without leading zeros.
 ExprId JsonText::natural(int64_t min, int64_t max) {
     std::vector<ExprId> ways;
-    int shortest = 0, longest = 0;  // lengths of which every number is right, which take one state each
+    int shortest = 0, longest = 0;  // lengths of which every number is right: a state for each digit
     int length = 1;
     for (int64_t first = 0, last = 9; first <= largest; first = last + 1, last = last * 10 + 9, ++length) {
         const int64_t low = std::max(min, first), high = std::min(max, last);
-        if (low == first && high == last && length > 1)
-            shortest = shortest ? shortest : length, longest = length;
-        else if (low <= high)
+        if (low == first && high == last && length > 1) {
+            if (!shortest) shortest = length;
+            longest = length;
+        } else if (low <= high) {
             ways.push_back(digits_between(cat(low), cat(high)));
+        }
         if (last >= max || last >= largest) break;
     }
     if (shortest)
