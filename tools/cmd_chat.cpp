@@ -130,6 +130,7 @@ void converse(Repl& r) {
     bool interrupted_before = false;
     while (!r.leave && !ending_signal()) {
         Input in = r.input.read();
+        if (in.failure) r.fail(*in.failure);
         if (in.kind == Input::Kind::end || ending_signal()) return;
         if (in.kind == Input::Kind::interrupted) {
             if (std::exchange(interrupted_before, true) && !in.typed) return;

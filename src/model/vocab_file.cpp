@@ -156,7 +156,10 @@ Result<Vocab> from_gguf(const TensorFile& file) {
 
 Result<Vocab> from_hf(const TensorFile& file) {
     const auto text = [&](std::string_view name) -> Result<std::string> {
-        return NIBBLE_TRY(file.text(name)).value_or("");
+        const auto found = NIBBLE_TRY(file.text(name));
+        if (found && found->empty() && name.ends_with(".json"))
+            return Error{ErrorCode::corrupt, (file.path() / name).string(), "is empty", "download it again"};
+        return found.value_or("");
     };
     HfFiles files;
     files.tokenizer = NIBBLE_TRY(text("tokenizer.json"));

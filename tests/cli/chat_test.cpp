@@ -155,6 +155,10 @@ TEST_CASE("chat in a pipe: line ends and byte order marks of other systems are n
     CHECK(saved[3]["content"] == "one\ntwo");
 }
 
+TEST_CASE("chat in a pipe: messages that cannot be read are an error") {
+    check_refused(shell("\"$0\" chat --no-history < /"), 1, "standard input: cannot be read");
+}
+
 TEST_CASE("chat: -n -1 is an answer that ends by itself, as for run") {
     CHECK(nibble_cli({"chat", "-n", "-1", "--no-history"}, "/exit\n").code == 0);
     check_refused(nibble_cli({"chat", "-n", "-2", "--no-history"}), 2, "not in range -1 to 1099511627776");

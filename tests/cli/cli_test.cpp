@@ -385,4 +385,7 @@ TEST_CASE("a fault of a model's tokenizer or template is a failure that names it
     check_refused(with("tokenizer.json", "\"merges\": [\"", "\"merges\": [\"\u00FF"), 1, model.string());
     check_refused(with("tokenizer.json", "\"Regex\": \"", "\"Regex\": \"("), 1, model.string());
     check_refused(with("config.json", "\"hidden_size\": 2", "\"hidden_size\": -2"), 1, model.string());
+    check_refused(
+        with("tokenizer_config.json", *read_text_file(root / "models/fairytale/tokenizer_config.json"), ""),
+        1, cat("nibble: ", (model / "tokenizer_config.json").string(), ": is empty"));
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ggml/base/result.h"
 #include "tools/repl/terminal.h"
 
 namespace nibble {
@@ -16,7 +17,8 @@ namespace nibble {
 struct Input {
     enum class Kind : uint8_t { message, interrupted, end } kind = Kind::end;
     std::string text;
-    bool typed = false;  // interrupted: there was something to discard
+    bool typed = false;            // interrupted: there was something to discard
+    std::optional<Error> failure;  // end: what could not be read
 };
 
 class ReplInput {

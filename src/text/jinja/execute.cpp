@@ -135,7 +135,8 @@ Result<Interpreter::Flow> Interpreter::execute(const Stmt& s, const ScopeRef& sc
 Result<void> Interpreter::check_output(const Text& out) const {
     const size_t limit = runtime_.budget.limits().output;
     if (out.size() <= limit) return {};
-    return failure(cat("the template writes more than ", limit, " bytes"), ErrorCode::out_of_memory);
+    return failure(cat("the template and the messages are more than ", limit, " bytes"),
+                   ErrorCode::out_of_memory);
 }
 
 Result<void> Interpreter::emit(Text& out, const Value& v) {
