@@ -27,19 +27,27 @@ void note_if_silent() {
 
 }  // namespace
 
-Result<std::string> read_standard_input() {
-    note_if_silent();
-    std::string text;
-    char buffer[1 << 16];
+Result<std::string> read_some_standard_input() {
+    std::string text(1 << 16, '\0');
     for (;;) {
-        const ssize_t n = ::read(STDIN_FILENO, buffer, sizeof buffer);
+        const ssize_t n = ::read(STDIN_FILENO, text.data(), text.size());
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
             return Error{ErrorCode::io, "standard input", cat("cannot be read: ", std::strerror(errno)), ""};
-        if (n == 0) return text;
-        if (text.size() + static_cast<size_t>(n) > most_bytes)
+        text.resize(static_cast<size_t>(n));
+        return text;
+    }
+}
+
+Result<std::string> read_standard_input() {
+    note_if_silent();
+    std::string text;
+    for (;;) {
+        const std::string some = NIBBLE_TRY(read_some_standard_input());
+        if (some.empty()) return text;
+        if (text.size() + some.size() > most_bytes)
             return Error{ErrorCode::io, "standard input", cat("is larger than ", most_bytes, " bytes"), ""};
-        text.append(buffer, static_cast<size_t>(n));
+        text += some;
     }
 }
 

@@ -8,6 +8,9 @@
 
 namespace nibble {
 
+// What is there by now, some 64 KiB at most; waits for a first byte. Empty at the end.
+Result<std::string> read_some_standard_input();
+
 // To its end, at most 1 GiB. Waits as long as it takes, so that what is read never depends on timing; after a
 // while without a first byte a note on stderr says so: some callers leave an empty pipe open.
 Result<std::string> read_standard_input();

@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <cwchar>
 #include <deque>
 #include <fstream>
@@ -24,9 +23,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ggml/base/cat.h"
 #include "src/text/utf8.h"
 #include "tools/repl/file_lock.h"
+#include "tools/standard_input.h"
 
 namespace nibble {
 namespace fs = std::filesystem;
@@ -141,7 +140,7 @@ struct ReplInput::State {
     bool typed = false;  // since the line began: libedit has forgotten a line that was interrupted
     std::string piped;
     size_t piped_at = 0;
-    int piped_errno = 0;  // of the read that failed
+    std::optional<Error> piped_failure;
     bool piped_begins = true;
 
     static State& of(EditLine* el) {
@@ -171,18 +170,13 @@ struct ReplInput::State {
     }
     // The same of a pipe or file, which nobody else reads.
     int piped_byte() {
-        while (piped_at == piped.size()) {
+        if (piped_at == piped.size()) {
             if (const int why = wait(); why < 0) return why;
-            piped.resize(1 << 16);
-            const ssize_t n = ::read(STDIN_FILENO, piped.data(), piped.size());
-            const int failure = n < 0 ? errno : 0;
-            piped.resize(static_cast<size_t>(std::max<ssize_t>(0, n)));
+            Result<std::string> some = read_some_standard_input();
+            if (!some) piped_failure = some.error();
+            piped = some ? std::move(*some) : std::string();
             piped_at = 0;
-            if (n == 0) return -1;
-            if (n < 0 && failure != EINTR) {
-                piped_errno = failure;
-                return -1;
-            }
+            if (piped.empty()) return -1;
         }
         return static_cast<unsigned char>(piped[piped_at++]);
     }
@@ -396,9 +390,7 @@ std::optional<std::string> ReplInput::line(bool more, Input& why) {
     if (!s.el) {
         auto text = s.piped_line();
         why.kind = interrupt_pending() ? Input::Kind::interrupted : Input::Kind::end;
-        if (s.piped_errno != 0)
-            why.failure = Error{ErrorCode::io, "standard input",
-                                cat("cannot be read: ", std::strerror(s.piped_errno)), ""};
+        why.failure = s.piped_failure;
         return text;
     }
     s.bracket_pastes(true);
@@ -442,7 +434,7 @@ Input ReplInput::read() {
         text.append(*next);
     }
     if (in_block && text.ends_with(block)) text.erase(text.size() - block.size());
-    return {Input::Kind::message, text, false, {}};
+    return {Input::Kind::message, text};
 }
 
 std::optional<std::string> edit_text(const TerminalGuard& terminal, const std::string& text) {

@@ -17,8 +17,8 @@ namespace nibble {
 struct Input {
     enum class Kind : uint8_t { message, interrupted, end } kind = Kind::end;
     std::string text;
-    bool typed = false;            // interrupted: there was something to discard
-    std::optional<Error> failure;  // end: what could not be read
+    bool typed = false;                 // interrupted: there was something to discard
+    std::optional<Error> failure = {};  // end: what could not be read
 };
 
 class ReplInput {

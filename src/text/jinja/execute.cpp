@@ -135,7 +135,7 @@ Result<Interpreter::Flow> Interpreter::execute(const Stmt& s, const ScopeRef& sc
 Result<void> Interpreter::check_output(const Text& out) const {
     const size_t limit = runtime_.budget.limits().output;
     if (out.size() <= limit) return {};
-    return failure(cat("the template and the messages are more than ", limit, " bytes"),
+    return failure(cat("what the template writes, messages included, is more than ", limit, " bytes"),
                    ErrorCode::out_of_memory);
 }
 
