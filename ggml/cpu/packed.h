@@ -17,6 +17,9 @@ namespace nibble::cpu {
 // j / (8/b) at bit b * (j mod 8/b) of each byte. Formats of 6, 5 and 3 bits have a plane of 4, 4 and 2 bits
 // followed by one with the upper bits.
 //
+// Scales are numbers, or integers of the groups times a number d of the row. Integers and d may have changed
+// their signs, where so products of integers and codes fit bytes (CodeLayout::products_fit_bytes).
+//
 // Real formats have no scales: units of 32 bits (one f32, or two 16-bit columns) of every row in turn.
 
 // Offsets of format F's packed spans for groups of `lanes` rows. All are multiples of 2 * lanes, so that

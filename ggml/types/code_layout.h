@@ -27,6 +27,14 @@ struct CodeLayout {
     std::array<int8_t, 16> levels{};
     int factor_bits = 0;  // of each s, which has a sign if the format has no minima
 
+    // Whether a code times its s fits a byte. Where both have a sign they reach further below zero than
+    // above, and it is the code times -s.
+    constexpr bool products_fit_bytes() const {
+        if (factor_bits == 0 || table) return false;
+        return zero > 0 ? zero << (factor_bits - 1) <= 128
+                        : ((1 << bits) - 1) * ((1 << factor_bits) - 1) <= 127;
+    }
+
     // Of the sizes of the numbers that are multiplied.
     constexpr int largest() const {
         if (!table) return is_signed ? 128 : (1 << bits) - 1;

@@ -332,6 +332,50 @@ TEST_CASE("the largest codes times the largest activations overflow nowhere") {
     }
 }
 
+// Blocks of any codes and integers of scales, of which encoders write only some.
+template <class Fmt>
+Encoded arbitrary(int64_t rows, int64_t cols) {
+    std::mt19937 random(7);
+    const auto blocks = static_cast<size_t>(rows * cols / Fmt::block_len);
+    Encoded e;
+    e.bytes.resize(blocks * sizeof(typename Fmt::Block));
+    for (size_t i = 0; i < blocks; ++i) {
+        typename Fmt::Block b;
+        auto* bytes = reinterpret_cast<unsigned char*>(&b);
+        for (size_t j = 0; j < sizeof b; ++j) bytes[j] = static_cast<unsigned char>(random());
+        b.d = f32_to_f16(0.01f);
+        if constexpr (Fmt::dot == DotClass::scaled_int_min) b.dmin = f32_to_f16(0.03f);
+        std::memcpy(e.bytes.data() + i * sizeof b, &b, sizeof b);
+    }
+    const auto stride = static_cast<int64_t>(*row_bytes(Fmt::type, cols));
+    e.tensor = {e.bytes.data(), rows, cols, stride, Fmt::type, Layout::rows};
+    return e;
+}
+
+TEST_CASE("any codes and any integers of scales, for one row as for many") {
+    constexpr int64_t n = 40, k = 512, rows = 49;
+    std::vector<float> x = normal(rows * k, 3);
+    ReferenceBackend reference;
+    for (const Encoded& w : {arbitrary<Q2_K>(n, k), arbitrary<Q3_K>(n, k), arbitrary<Q4_K>(n, k),
+                             arbitrary<Q5_K>(n, k), arbitrary<Q6_K>(n, k), arbitrary<IQ4_XS>(n, k)}) {
+        std::vector<float> expected(rows * n), many(rows * n), one(n);
+        run(reference, matmul_op, MatmulParams{1}, {tensor(x, rows, k), {}, w.tensor, {}},
+            {tensor(expected, rows, n)});
+        for (const KernelTable* table : tables()) {
+            INFO(table->name << " " << info(w.tensor.type).name);
+            const auto b = backend(*table, 1);
+            auto placed = b->place(w.tensor, WeightUse::matmul);
+            REQUIRE(placed);
+            run(*b, matmul_op, MatmulParams{1}, {tensor(x, rows, k), {}, placed->tensor, {}},
+                {tensor(many, rows, n)});
+            run(*b, matmul_op, MatmulParams{1}, {tensor(x, 1, k), {}, placed->tensor, {}},
+                {tensor(one, 1, n)});
+            CHECK(nmse(expected, many) < 1e-4);
+            CHECK(std::memcmp(one.data(), many.data(), n * sizeof(float)) == 0);
+        }
+    }
+}
+
 TEST_CASE("elementwise functions: accuracy over their range, limits, NaN") {
     std::vector<float> x;
     for (float v = -110; v <= 110; v += 0.0137f) x.push_back(v);

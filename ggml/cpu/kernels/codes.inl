@@ -49,15 +49,37 @@ constexpr int quads_in_short(int largest, int n) {
     return short_sums ? n : 0;
 }
 
+// Formats whose blocks have two integers to one scale, see CodeStream::joins.
+template <class Fmt>
+constexpr bool joins_halves =
+    !short_sums && PackedOf<Fmt>::halves == 2 && PackedOf<Fmt>::codes.products_fit_bytes();
+
+// Two numbers of 16 bits in each lane.
+inline I words_of(I low, I high) { return or_i(and_i(low, set1_i(0xffff)), shift_left<16>(high)); }
+
+// The lowest bytes of each byte of a lane times the lane's word, which it holds twice.
+inline I times_word(I codes, I words) {
+    const I even = mul_i16(codes, words);
+    const I odd = mul_i16(and_i(codes, set1_i(static_cast<int>(0xff00ff00u))), words);
+    return or_i(and_i(even, set1_i(0x00ff00ff)), odd);
+}
+
 // Streams the spans of one group of rows of format Fmt.
 template <class Fmt>
 struct CodeStream {
     using P = PackedOf<Fmt>;
     static constexpr int vectors = 1;
-    static constexpr int halves = P::halves;
+    // Halves of a block whose scales are integers times one number: their sums are joined by these, and
+    // panels hold codes times them, so that every row is spared a scale. (Where sums are of 16 bits, larger
+    // codes would cost more than that.)
+    static constexpr bool joins = joins_halves<Fmt>;
+    static constexpr int halves = joins ? 1 : P::halves, min_halves = P::halves;
     static constexpr bool has_min = P::has_min, is_signed = P::codes.is_signed;
     static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
     static constexpr int short_quads = quads_in_short(P::codes.largest(), 8 / halves);
+    // What a panel of it holds.
+    static constexpr bool panel_signed = is_signed || (joins && zero > 0);
+    static constexpr int panel_zero = joins && zero > 0 ? weight_offset : zero;
     // Bytes would be widened quad by quad: panels of words take fewer instructions.
     static constexpr bool wants_words = word_sums && short_quads == 1 && halves == 1 && is_signed;
     static constexpr int64_t blocks = P::span / 32;  // of a span
@@ -67,7 +89,8 @@ struct CodeStream {
     const std::byte* group;
     Lookahead lookahead;
     I quads[8];
-    F scales[halves], mins[halves];
+    F scales[halves], mins[min_halves];
+    I integers[2];  // of the halves that are joined
     Table16 table;
 
     CodeStream(const std::byte* rows, const Lookahead& l) : group(rows), lookahead(l) {
@@ -80,7 +103,7 @@ struct CodeStream {
         if constexpr (P::codes.scales == ScaleKind::f16) v = load_f16(reinterpret_cast<const uint16_t*>(p));
         if constexpr (P::codes.scales == ScaleKind::bf16) v = load_bf16(reinterpret_cast<const uint16_t*>(p));
         if constexpr (P::codes.scales == ScaleKind::f32) v = load(reinterpret_cast<const float*>(p));
-        if constexpr (P::codes.scales == ScaleKind::factor) v = load_i8(reinterpret_cast<const int8_t*>(p));
+        if constexpr (P::codes.scales == ScaleKind::factor) v = to_float(load_s8(p));
         if constexpr (P::codes.table_scale != 1) v = v * set1(P::codes.table_scale);
         return v;
     }
@@ -99,11 +122,16 @@ struct CodeStream {
         const int64_t in_span = block % blocks;
         load_codes<P::codes.bits>(codes_of(block), quads);
         const auto* factors = reinterpret_cast<const uint16_t*>(span);
+        if constexpr (joins) scales[0] = load_f16(factors);
 #pragma GCC unroll 2
-        for (int h = 0; h < halves; ++h) {
+        for (int h = 0; h < min_halves; ++h) {
             const int64_t i = in_span * 32 / P::group + h;
-            scales[h] = scale_at(span + P::scales_at, i);
-            if constexpr (P::codes.scales == ScaleKind::factor) scales[h] = scales[h] * load_f16(factors);
+            if constexpr (joins) {
+                integers[h] = load_s8(span + P::scales_at + i * P::per_scale);
+            } else {
+                scales[h] = scale_at(span + P::scales_at, i);
+                if constexpr (P::codes.scales == ScaleKind::factor) scales[h] = scales[h] * load_f16(factors);
+            }
             if constexpr (has_min) {
                 mins[h] = scale_at(span + P::mins_at, i);
                 if constexpr (P::codes.scales == ScaleKind::factor)
@@ -117,24 +145,37 @@ struct CodeStream {
     }
     F scale(int, int h) const { return scales[h]; }
     F min(int, int h) const { return mins[h]; }
+    // Sums of the halves, which fit words, times the halves' integers.
+    I joined(I first, I second) const {
+        static_assert(!joins || 16 * P::codes.largest() * 127 <= 32767);
+        return dot_i16(words_of(first, second), words_of(integers[0], integers[1]));
+    }
+    // Quad j as a panel holds it.
+    I panel_codes(int j) const {
+        if constexpr (!joins) return codes(0, j);
+        const I s = integers[j / 4];
+        const I product = times_word(zero > 0 ? sub_i8(quads[j], zero) : quads[j], words_of(s, s));
+        return panel_zero > 0 ? xor_i(product, set1_i8(panel_zero)) : product;
+    }
 };
 
-// A panel of V row groups: per block and vector 8 quads, then the scales and minima of its halves.
+// A panel of V row groups of a stream: per block and vector 8 quads, then scales and minima.
 // With `words`, codes are 16-bit words instead: of each quad a vector of the even ones and one of the odd
 // ones.
-template <int V, int n_halves, bool mins, bool signed_codes, int zero_code, int quads = 0, bool words = false>
+template <int V, class Stream, bool words = false>
 struct CodePanel {
     static constexpr int vectors = V;
-    static constexpr int halves = n_halves;
-    static constexpr bool has_min = mins, is_signed = signed_codes;
-    static constexpr int zero = zero_code, short_quads = quads;
+    static constexpr int halves = Stream::halves, min_halves = Stream::min_halves;
+    static constexpr bool has_min = Stream::has_min, is_signed = Stream::panel_signed;
+    static constexpr int zero = Stream::panel_zero, short_quads = Stream::short_quads;
     static constexpr bool streams = false;  // it is in the cache
+    static constexpr bool joins = false;
     static constexpr bool has_words = words;
     static_assert(!words || (halves == 1 && is_signed));
     static constexpr int64_t row_block = int8_block * (has_words ? 2 : 1);
     static constexpr int64_t vec = lanes * 4;
     static constexpr int64_t scales_at = vec * (has_words ? 16 : 8), mins_at = scales_at + vec * halves;
-    static constexpr int64_t vector_bytes = mins_at + (has_min ? vec * halves : 0);
+    static constexpr int64_t vector_bytes = mins_at + (has_min ? vec * min_halves : 0);
     static constexpr int64_t block_bytes = V * vector_bytes;
     static constexpr int64_t word_bytes = has_words ? stream_rows * row_block : 0;  // of a tile's block
 
@@ -159,7 +200,6 @@ struct CodePanel {
         return load(reinterpret_cast<const float*>(at + v * vector_bytes + mins_at + h * vec));
     }
     // Vector v of the panel's blocks [0, n) from the stream's blocks [first, first + n).
-    template <class Stream>
     void fill(Stream stream, int64_t first, int64_t n, int v) const {
         std::byte* p = panel + v * vector_bytes;
         for (int64_t b = 0; b < n; ++b, p += block_bytes) {
@@ -168,16 +208,17 @@ struct CodePanel {
 #pragma GCC unroll 8
             for (int j = 0; j < 8; ++j) {
                 if constexpr (has_words)
-                    write(stream.codes(0, j), p + 2 * j * vec);
+                    write(stream.panel_codes(j), p + 2 * j * vec);
                 else
-                    store_i(p + j * vec, stream.codes(0, j));
+                    store_i(p + j * vec, stream.panel_codes(j));
             }
 #pragma GCC unroll 2
-            for (int h = 0; h < halves; ++h) {
+            for (int h = 0; h < halves; ++h)
                 store(reinterpret_cast<float*>(p + scales_at + h * vec), stream.scale(0, h));
-                if constexpr (has_min)
+            if constexpr (has_min)
+#pragma GCC unroll 2
+                for (int h = 0; h < min_halves; ++h)
                     store(reinterpret_cast<float*>(p + mins_at + h * vec), stream.min(0, h));
-            }
         }
     }
 

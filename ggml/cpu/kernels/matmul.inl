@@ -140,8 +140,7 @@ inline void stream_codes(const MatmulBlock& b) {
 template <class Fmt, bool words = false>
 inline void panel_codes(const MatmulBlock& b, int64_t panels = 1) {
     using Stream = CodeStream<Fmt>;
-    using Panel = CodePanel<int_tile_vecs, Stream::halves, Stream::has_min, Stream::is_signed, Stream::zero,
-                            Stream::short_quads, words>;
+    using Panel = CodePanel<int_tile_vecs, Stream, words>;
     const int64_t columns = panels * code_columns, blocks = b.k / int8_block;
     // K is cut into parts alike, of which the panels and the words of a tile's activations fit the memory.
     const int64_t most = panel_bytes / (panels * Panel::block_bytes + Panel::word_bytes);

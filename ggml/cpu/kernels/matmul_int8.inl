@@ -122,6 +122,21 @@ inline void add_products(const Source& source, int first, const int8_t* q, I (&s
         add_dots<R, V, n>(source, first, q, sums);
 }
 
+// The products of half h of H of a block, the zero of the codes taken off.
+template <int H, int n, int V, class Source>
+[[gnu::always_inline]] inline void sum_half(const Source& source, int h, const int8_t* q,
+                                            const Int8Block* blocks, const Int8Halves* halves,
+                                            I (&sums)[V][n]) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v)
+#pragma GCC unroll 16
+        for (int r = 0; r < n; ++r)
+            sums[v][r] = Source::zero == 0 ? set1_i(0)
+                                           : shift_left<__builtin_ctz(Source::zero | 1 << 30)>(
+                                                 set1_i(H == 1 ? blocks[r].neg_sum : halves[r].neg_sum[h]));
+    add_products<n, V, 8 / H>(source, h * (8 / H), q, sums);
+}
+
 // Half h of the block that the source is at, from row r0 of a tile on; so many rows at once as leave their
 // sums and those of the whole tile in registers.
 template <int r0 = 0, int R, int V, class Source>
@@ -129,16 +144,17 @@ template <int r0 = 0, int R, int V, class Source>
                                             const Int8Block* blocks, const Int8Halves* halves,
                                             F (&acc)[R][V]) {
     constexpr int H = Source::halves, most = V == 1 ? R : 4, n = R - r0 < most ? R - r0 : most;
+    const int8_t* const rows = q + r0 * Source::row_block;
     I sums[V][n];
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v)
+    if constexpr (Source::joins) {
+        I second[V][n];
+        sum_half<2>(source, 0, rows, blocks + r0, halves + r0, sums);
+        sum_half<2>(source, 1, rows, blocks + r0, halves + r0, second);
 #pragma GCC unroll 16
-        for (int r = 0; r < n; ++r)
-            sums[v][r] = Source::zero == 0
-                             ? set1_i(0)
-                             : shift_left<__builtin_ctz(Source::zero | 1 << 30)>(
-                                   set1_i(H == 1 ? blocks[r0 + r].neg_sum : halves[r0 + r].neg_sum[h]));
-    add_products<n, V, 8 / H>(source, h * (8 / H), q + r0 * Source::row_block, sums);
+        for (int r = 0; r < n; ++r) sums[0][r] = source.joined(sums[0][r], second[0][r]);
+    } else {
+        sum_half<H>(source, h, rows, blocks + r0, halves + r0, sums);
+    }
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
         const F scale = source.scale(v, h);
@@ -147,8 +163,11 @@ template <int r0 = 0, int R, int V, class Source>
             F& sum = acc[r0 + r][v];
             sum = fma(to_float(sums[v][r]), scale * set1(blocks[r0 + r].d), sum);
             if constexpr (Source::has_min)
-                sum =
-                    fma(source.min(v, h), set1(H == 1 ? blocks[r0 + r].d_sum : halves[r0 + r].d_sum[h]), sum);
+#pragma GCC unroll 2
+                for (int m = h; m < h + Source::min_halves / H; ++m)
+                    sum = fma(source.min(v, m),
+                              set1(Source::min_halves == 1 ? blocks[r0 + r].d_sum : halves[r0 + r].d_sum[m]),
+                              sum);
         }
     }
     if constexpr (r0 + n < R) add_half<r0 + n>(source, h, q, blocks, halves, acc);

@@ -30,7 +30,8 @@ inline void unpack_row(const std::byte* row, int64_t ahead, int64_t k, int64_t s
             else
                 Fmt::unpack(b, q, scale);
             if constexpr (P::codes.scales == ScaleKind::factor) {
-                u.d[r] = f16_to_f32(b.d);
+                const float d = f16_to_f32(b.d);
+                u.d[r] = joins_halves<Fmt> && P::codes.zero > 0 ? -d : d;  // for products that fit a byte
                 if constexpr (P::has_min) u.dmin[r] = -f16_to_f32(b.dmin);
             }
         } else {

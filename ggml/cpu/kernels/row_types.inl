@@ -38,7 +38,7 @@ struct FloatRow {
 struct Int8Codes {
     static constexpr int64_t bytes = 32;
     static constexpr int parts = 1;
-    static F load(const std::byte* p, int) { return load_i8(reinterpret_cast<const int8_t*>(p)); }
+    static F load(const std::byte* p, int) { return to_float(load_s8(p)); }
 };
 
 // A byte holds number i of a block in its low half and number i + 16 in its high half.

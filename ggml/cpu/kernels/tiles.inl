@@ -5,8 +5,11 @@
 // Codes around zero: tiles take both sides signed, and so need no sums of the activations.
 template <class Fmt>
 struct SignedStream : CodeStream<Fmt> {
-    using CodeStream<Fmt>::CodeStream;
-    I codes(int v, int j) const { return sub_i8(CodeStream<Fmt>::codes(v, j), CodeStream<Fmt>::zero); }
+    using Base = CodeStream<Fmt>;
+    using Base::Base;
+    static constexpr bool panel_signed = true;
+    static constexpr int panel_zero = 0;
+    I panel_codes(int j) const { return sub_i8(Base::panel_codes(j), Base::panel_zero); }
 };
 
 // Tiles of two groups of weight rows meet those of two tiles of activation rows, so that what is loaded is
@@ -23,8 +26,8 @@ constexpr int64_t tile_panel_bytes = 16 * 1024;
 // Sums that tiles made of R activation rows and vector `vector` of a panel, as a source of int8_tile.
 template <class Panel, int R>
 struct TileSums {
-    static constexpr int vectors = 1, halves = Panel::halves, zero = 0;
-    static constexpr bool streams = false, has_words = false;
+    static constexpr int vectors = 1, halves = Panel::halves, min_halves = Panel::min_halves, zero = 0;
+    static constexpr bool streams = false, has_words = false, joins = false;
     static constexpr int64_t row_block = int8_block;
     static constexpr bool has_min = Panel::has_min;
 
@@ -111,7 +114,7 @@ inline void multiply_last(TilesOf<Panel>& tiles, int64_t rows, const Panel& pane
 template <class Fmt>
 inline void tiled_codes(const MatmulBlock& b) {
     using Stream = SignedStream<Fmt>;
-    using Panel = CodePanel<tile_pair, Stream::halves, Stream::has_min, true, 0>;
+    using Panel = CodePanel<tile_pair, Stream>;
     constexpr int64_t width = tile_pair * lanes, pair_rows = tile_pair * stream_rows;
     constexpr int64_t whole = chunk_blocks<Panel>;
     constexpr int64_t depth = tile_panel_bytes / Panel::block_bytes / whole * whole;

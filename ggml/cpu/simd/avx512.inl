@@ -43,8 +43,8 @@ inline float one_f16(const void* p) {
 inline I load_u8(const void* p) {  // one byte per lane
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
 }
-inline F load_i8(const int8_t* p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+inline I load_s8(const void* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
 }
 inline void store_f16(uint16_t* p, F v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -54,6 +54,8 @@ inline I load_i(const void* p) { return _mm512_loadu_si512(p); }
 inline void store_i(void* p, I v) { _mm512_storeu_si512(p, v); }
 inline I set1_i(int32_t x) { return _mm512_set1_epi32(x); }
 inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
+inline I mul_i16(I a, I b) { return _mm512_mullo_epi16(a, b); }
+inline I dot_i16(I a, I b) { return _mm512_madd_epi16(a, b); }  // of the two words of each lane
 inline I set1_i8(int x) { return _mm512_set1_epi8(static_cast<char>(x)); }
 inline I sub_i8(I a, int n) { return _mm512_sub_epi8(a, set1_i8(n)); }
 inline I and_i(I a, I b) { return _mm512_and_si512(a, b); }

@@ -51,8 +51,8 @@ inline uint8x8_t four_bytes(const void* p) {
 inline I load_u8(const void* p) {  // one byte per lane
     return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(four_bytes(p)))));
 }
-inline F load_i8(const int8_t* p) {
-    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(four_bytes(p))))));
+inline I load_s8(const void* p) {
+    return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(four_bytes(p)))));
 }
 inline void store_f16(uint16_t* p, F v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))); }
 
@@ -60,7 +60,17 @@ inline I load_i(const void* p) { return vreinterpretq_s32_u8(vld1q_u8(static_cas
 inline void store_i(void* p, I v) { vst1q_u8(static_cast<uint8_t*>(p), vreinterpretq_u8_s32(v)); }
 inline I set1_i(int32_t x) { return vdupq_n_s32(x); }
 inline I add_i(I a, I b) { return vaddq_s32(a, b); }
+inline I mul_i16(I a, I b) {
+    return vreinterpretq_s32_s16(vmulq_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b)));
+}
+inline I dot_i16(I a, I b) {  // of the two words of each lane
+    const int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(b);
+    return vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
+}
 inline I set1_i8(int x) { return vreinterpretq_s32_s8(vdupq_n_s8(static_cast<int8_t>(x))); }
+inline I sub_i8(I a, int n) {
+    return vreinterpretq_s32_s8(vsubq_s8(vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(set1_i8(n))));
+}
 inline I and_i(I a, I b) { return vandq_s32(a, b); }
 inline I or_i(I a, I b) { return vorrq_s32(a, b); }
 inline I xor_i(I a, I b) { return veorq_s32(a, b); }

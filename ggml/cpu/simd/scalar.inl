@@ -69,7 +69,11 @@ inline I load_u8(const void* p) {  // one byte per lane
     std::memcpy(b, p, sizeof b);
     return I{b[0], b[1], b[2], b[3]};
 }
-inline F load_i8(const int8_t* p) { return F{float(p[0]), float(p[1]), float(p[2]), float(p[3])}; }
+inline I load_s8(const void* p) {
+    int8_t b[lanes];
+    std::memcpy(b, p, sizeof b);
+    return I{b[0], b[1], b[2], b[3]};
+}
 inline void store_f16(uint16_t* p, F v) {
     for (int i = 0; i < lanes; ++i) p[i] = f32_to_f16(v[i]);
 }
@@ -83,6 +87,18 @@ inline void store_i(void* p, I v) { std::memcpy(p, &v, sizeof v); }
 inline I set1_i(int32_t x) { return I{x, x, x, x}; }
 inline I set1_i8(int x) { return set1_i(static_cast<int32_t>(0x01010101u * static_cast<uint8_t>(x))); }
 inline I add_i(I a, I b) { return a + b; }
+inline I mul_i16(I a, I b) {
+    using Words = uint16_t __attribute__((vector_size(16)));
+    return reinterpret_cast<I>(reinterpret_cast<Words>(a) * reinterpret_cast<Words>(b));
+}
+inline I low_i16(I v) { return reinterpret_cast<I>(reinterpret_cast<U>(v) << 16) >> 16; }
+inline I dot_i16(I a, I b) {  // of the two words of each lane
+    return low_i16(a) * low_i16(b) + (a >> 16) * (b >> 16);
+}
+inline I sub_i8(I a, int n) {
+    using Bytes = uint8_t __attribute__((vector_size(16)));
+    return reinterpret_cast<I>(reinterpret_cast<Bytes>(a) - reinterpret_cast<Bytes>(set1_i8(n)));
+}
 inline I and_i(I a, I b) { return a & b; }
 inline I or_i(I a, I b) { return a | b; }
 inline I xor_i(I a, I b) { return a ^ b; }
