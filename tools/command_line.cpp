@@ -70,6 +70,11 @@ std::vector<std::string> with_empty_values(std::span<const std::string> args, co
             break;
         }
         list.push_back(args[i]);
+        const CLI::Option* asks = args[i].starts_with('-') ? command.get_option_no_throw(args[i]) : nullptr;
+        if (asks && asks->get_items_expected_min() > 0 && i + 1 < args.size()) {
+            list.push_back(args[++i]);  // its value, whatever that looks like
+            continue;
+        }
         if (!args[i].starts_with("--") || !args[i].ends_with('=')) continue;
         const std::string name = args[i].substr(2, args[i].size() - 3);
         const CLI::Option* option = command.get_option_no_throw("--" + name);

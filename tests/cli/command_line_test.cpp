@@ -57,6 +57,7 @@ TEST_CASE("an option at the end of the command line needs its value") {
 TEST_CASE("--name= is an empty value and does not take the next word") {
     CHECK(nibble_cli({"run", "--raw", "--echo", "-n", "0", "--logit-bias=", "-q", "Hi"}).out == "Hi");
     CHECK(nibble_cli({"run", "--raw", "--echo", "-n", "0", "-q", "--", "--system="}).out == "--system=");
+    CHECK(nibble_cli({"run", "--raw", "--echo", "-n", "0", "-q", "-p", "--seed="}).out == "--seed=");
     check_refused(nibble_cli({"run", "--prompt=", "-q"}), 2, "prompt: is missing");
     const Scratch s;
     const std::string config = s.file("c.toml", "system = \"\"\n");
