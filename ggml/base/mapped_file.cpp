@@ -218,6 +218,10 @@ Result<void> AtomicFile::commit() {
     if (::rename(temporary_.c_str(), destination_.c_str()) != 0)
         return system_error(destination_, "rename the finished file into place");
     ::close(std::exchange(fd_, -1));
+    // The new name outlives a loss of power once its folder is on the disk, where folders can be synced.
+    const std::filesystem::path folder = destination_.parent_path();
+    const Descriptor d{::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if (d.fd >= 0) ::fsync(d.fd);
     return {};
 }
 

@@ -53,7 +53,7 @@ class AtomicFile {
 
     Result<void> write(std::span<const std::byte> bytes);  // a full disk is an Error with the path
     uint64_t size() const { return size_; }
-    Result<void> commit();  // flush, sync, rename; the file must not be written to afterwards
+    Result<void> commit();  // sync, rename, sync the folder; the file must not be written to afterwards
 
   private:
     AtomicFile() = default;
