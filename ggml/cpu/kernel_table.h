@@ -53,6 +53,7 @@ struct Lookahead {
     static constexpr int never = 1 << 30;
     static constexpr int64_t bytes = 4096;
     int code_rows = 3;      // integer codes
+    int factor_rows = 1;    // those whose scales are integers: more work per byte
     int real_rows = never;  // packed f32, f16, bf16
 };
 

@@ -18,7 +18,8 @@ namespace nibble::cpu {
 // followed by one with the upper bits.
 //
 // Scales are numbers, or integers of the groups times a number d of the row. Integers and d may have changed
-// their signs, where so products of integers and codes fit bytes (CodeLayout::products_fit_bytes).
+// their signs, where so products of integers and codes fit bytes (CodeLayout::products_fit_bytes); a row's
+// integers of both halves of a block may be neighbours.
 //
 // Real formats have no scales: units of 32 bits (one f32, or two 16-bit columns) of every row in turn.
 

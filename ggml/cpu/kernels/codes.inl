@@ -75,6 +75,7 @@ struct CodeStream {
     static constexpr bool joins = joins_halves<Fmt>;
     static constexpr int halves = joins ? 1 : P::halves, min_halves = P::halves;
     static constexpr bool has_min = P::has_min, is_signed = P::codes.is_signed;
+    static constexpr bool has_factors = P::codes.scales == ScaleKind::factor;
     static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
     static constexpr int short_quads = quads_in_short(P::codes.largest(), 8 / halves);
     // What a panel of it holds.
@@ -87,13 +88,16 @@ struct CodeStream {
     static constexpr int64_t row_block = int8_block;  // bytes of 32 activations of a row
 
     const std::byte* group;
-    Lookahead lookahead;
+    int ahead_rows;  // so many rows of activations ask for what comes
     I quads[8];
     F scales[halves], mins[min_halves];
-    I integers[2];  // of the halves that are joined
+    I integers;  // of the halves that are joined, as words
+    const std::byte* span = nullptr;
+    F d = set1(0), dmin = set1(0);  // of the span, where scales are integers times it
     Table16 table;
 
-    CodeStream(const std::byte* rows, const Lookahead& l) : group(rows), lookahead(l) {
+    CodeStream(const std::byte* rows, const Lookahead& l)
+        : group(rows), ahead_rows(has_factors ? l.factor_rows : l.code_rows) {
         if constexpr (P::codes.table) table = load_table(P::codes.levels.data(), weight_offset);
     }
 
@@ -107,35 +111,39 @@ struct CodeStream {
         if constexpr (P::codes.table_scale != 1) v = v * set1(P::codes.table_scale);
         return v;
     }
-    const std::byte* span_of(int64_t block) const { return group + block / blocks * P::span_bytes; }
-    const std::byte* codes_of(int64_t block) const {
-        return span_of(block) + P::codes_at + block % blocks * P::block_bytes;
-    }
     // Asks for a block's share of its span, scales included, some way ahead; behind a group's end that is the
     // next group.
     [[gnu::always_inline]] void prefetch(int64_t block) const {
         constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;
         prefetch_lines<share>(group + block * share + Lookahead::bytes);
     }
+    // Before a block within a span is the first one.
+    [[gnu::always_inline]] void seek(int64_t block) {
+        span = group + block / blocks * P::span_bytes;
+        if constexpr (has_factors) {
+            d = load_f16(reinterpret_cast<const uint16_t*>(span));
+            if constexpr (has_min) dmin = load_f16(reinterpret_cast<const uint16_t*>(span) + lanes);
+        }
+    }
+    // The block behind the last one.
     [[gnu::always_inline]] void begin(int64_t block) {
-        const std::byte* span = span_of(block);
         const int64_t in_span = block % blocks;
-        load_codes<P::codes.bits>(codes_of(block), quads);
-        const auto* factors = reinterpret_cast<const uint16_t*>(span);
-        if constexpr (joins) scales[0] = load_f16(factors);
+        if (!has_factors || in_span == 0) seek(block);
+        load_codes<P::codes.bits>(span + P::codes_at + in_span * P::block_bytes, quads);
+        if constexpr (joins) {
+            scales[0] = d;
+            integers = load_s8_words(span + P::scales_at + in_span * 2 * P::per_scale);
+        }
 #pragma GCC unroll 2
         for (int h = 0; h < min_halves; ++h) {
             const int64_t i = in_span * 32 / P::group + h;
-            if constexpr (joins) {
-                integers[h] = load_s8(span + P::scales_at + i * P::per_scale);
-            } else {
+            if constexpr (!joins) {
                 scales[h] = scale_at(span + P::scales_at, i);
-                if constexpr (P::codes.scales == ScaleKind::factor) scales[h] = scales[h] * load_f16(factors);
+                if constexpr (has_factors) scales[h] = scales[h] * d;
             }
             if constexpr (has_min) {
                 mins[h] = scale_at(span + P::mins_at, i);
-                if constexpr (P::codes.scales == ScaleKind::factor)
-                    mins[h] = mins[h] * load_f16(factors + lanes);
+                if constexpr (has_factors) mins[h] = mins[h] * dmin;
             }
         }
     }
@@ -148,13 +156,14 @@ struct CodeStream {
     // Sums of the halves, which fit words, times the halves' integers.
     I joined(I first, I second) const {
         static_assert(!joins || 16 * P::codes.largest() * 127 <= 32767);
-        return dot_i16(words_of(first, second), words_of(integers[0], integers[1]));
+        return dot_i16(words_of(first, second), integers);
     }
     // Quad j as a panel holds it.
     I panel_codes(int j) const {
         if constexpr (!joins) return codes(0, j);
-        const I s = integers[j / 4];
-        const I product = times_word(zero > 0 ? sub_i8(quads[j], zero) : quads[j], words_of(s, s));
+        const I s = j < 4 ? words_of(integers, integers)
+                          : words_of(shift_right<16>(integers), shift_right<16>(integers));
+        const I product = times_word(zero > 0 ? sub_i8(quads[j], zero) : quads[j], s);
         return panel_zero > 0 ? xor_i(product, set1_i8(panel_zero)) : product;
     }
 };
@@ -202,6 +211,7 @@ struct CodePanel {
     // Vector v of the panel's blocks [0, n) from the stream's blocks [first, first + n).
     void fill(Stream stream, int64_t first, int64_t n, int v) const {
         std::byte* p = panel + v * vector_bytes;
+        stream.seek(first);
         for (int64_t b = 0; b < n; ++b, p += block_bytes) {
             stream.prefetch(first + b);
             stream.begin(first + b);

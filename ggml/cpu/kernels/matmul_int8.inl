@@ -184,7 +184,7 @@ inline void int8_tile(Source source, int64_t n, Int8Rows x, float* c, int64_t ld
         for (int v = 0; v < V; ++v) acc[r][v] = from_zero ? zero() : load(c + r * ldc + v * lanes);
     for (int64_t b = 0; b < n; ++b, x.q += R * Source::row_block, x.blocks += R, x.halves += R) {
         if constexpr (Source::streams)
-            if (R >= source.lookahead.code_rows) source.prefetch(b);
+            if (R >= source.ahead_rows) source.prefetch(b);
         source.begin(b);
 #pragma GCC unroll 2
         for (int h = 0; h < H; ++h) add_half(source, h, x.q, x.blocks, x.halves, acc);

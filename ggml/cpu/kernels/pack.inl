@@ -63,6 +63,14 @@ inline void write_scales(const float* v, [[maybe_unused]] const float* d, std::b
     }
 }
 
+// The rows' integers of both halves of a block: those of a row side by side.
+inline void pair_halves(std::byte* integers) {
+    std::byte apart[2 * lanes];
+    std::memcpy(apart, integers, sizeof apart);
+    for (int r = 0; r < lanes; ++r)
+        for (int h = 0; h < 2; ++h) integers[2 * r + h] = apart[h * lanes + r];
+}
+
 // Planes of `bits` of a block's quads, bits `from` .. of each code; see ggml/cpu/packed.h.
 template <int bits, int from, int j = 0>
 inline void join_quads(const I* quads, I (&planes)[bits]) {
@@ -109,6 +117,8 @@ inline void pack_codes(const std::byte* const* rows, int64_t ahead, int64_t k, s
             if constexpr (P::has_min)
                 write_scales<c.scales>(u.min[g], u.dmin, out + P::mins_at + g * P::per_scale);
         }
+        if constexpr (joins_halves<Fmt>)
+            for (int64_t g = 0; g < P::groups; g += 2) pair_halves(out + P::scales_at + g * P::per_scale);
         std::byte* codes = out + P::codes_at;
         for (int64_t column = 0; column < P::span; column += 4 * step) {
             I quads[step];

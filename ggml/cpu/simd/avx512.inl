@@ -43,6 +43,9 @@ inline float one_f16(const void* p) {
 inline I load_u8(const void* p) {  // one byte per lane
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
 }
+inline I load_s8_words(const void* p) {  // two of each lane
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
 inline I load_s8(const void* p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
 }

@@ -51,6 +51,9 @@ inline uint8x8_t four_bytes(const void* p) {
 inline I load_u8(const void* p) {  // one byte per lane
     return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(four_bytes(p)))));
 }
+inline I load_s8_words(const void* p) {  // two of each lane
+    return vreinterpretq_s32_s16(vmovl_s8(vld1_s8(static_cast<const int8_t*>(p))));
+}
 inline I load_s8(const void* p) {
     return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(four_bytes(p)))));
 }

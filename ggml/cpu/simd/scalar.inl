@@ -69,6 +69,15 @@ inline I load_u8(const void* p) {  // one byte per lane
     std::memcpy(b, p, sizeof b);
     return I{b[0], b[1], b[2], b[3]};
 }
+inline I load_s8_words(const void* p) {  // two of each lane
+    int8_t b[2 * lanes];
+    std::memcpy(b, p, sizeof b);
+    int16_t words[2 * lanes];
+    for (int i = 0; i < 2 * lanes; ++i) words[i] = b[i];
+    I v;
+    std::memcpy(&v, words, sizeof v);
+    return v;
+}
 inline I load_s8(const void* p) {
     int8_t b[lanes];
     std::memcpy(b, p, sizeof b);
