@@ -52,8 +52,7 @@ inline constexpr int64_t bf16_step = 32;
 struct Lookahead {
     static constexpr int never = 1 << 30;
     static constexpr int64_t bytes = 4096;
-    int code_rows = 3;      // integer codes
-    int factor_rows = 1;    // those whose scales are integers: more work per byte
+    int code_rows = 3;      // integer codes; one, if their scales are integers: more work per byte
     int real_rows = never;  // packed f32, f16, bf16
 };
 

@@ -97,7 +97,7 @@ struct CodeStream {
     Table16 table;
 
     CodeStream(const std::byte* rows, const Lookahead& l)
-        : group(rows), ahead_rows(has_factors ? l.factor_rows : l.code_rows) {
+        : group(rows), ahead_rows(has_factors ? 1 : l.code_rows) {
         if constexpr (P::codes.table) table = load_table(P::codes.levels.data(), weight_offset);
     }
 
@@ -161,9 +161,8 @@ struct CodeStream {
     // Quad j as a panel holds it.
     I panel_codes(int j) const {
         if constexpr (!joins) return codes(0, j);
-        const I s = j < 4 ? words_of(integers, integers)
-                          : words_of(shift_right<16>(integers), shift_right<16>(integers));
-        const I product = times_word(zero > 0 ? sub_i8(quads[j], zero) : quads[j], s);
+        const I half = j < 4 ? integers : shift_right<16>(integers);
+        const I product = times_word(zero > 0 ? sub_i8(quads[j], zero) : quads[j], words_of(half, half));
         return panel_zero > 0 ? xor_i(product, set1_i8(panel_zero)) : product;
     }
 };
