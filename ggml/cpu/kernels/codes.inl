@@ -32,7 +32,10 @@ template <int bits>
     constexpr int main = bits == 8 ? 8 : bits >= 4 ? 4 : bits >= 2 ? 2 : 1, extra = bits - main;
     I planes[8];
 #pragma GCC unroll 8
-    for (int i = 0; i < bits; ++i) planes[i] = load_i(p + i * vec);
+    for (int i = 0; i < bits; ++i) {
+        if (i == main) in_order();
+        planes[i] = load_i(p + i * vec);
+    }
     if constexpr (bits == 8)
         for (int j = 0; j < 8; ++j) quads[j] = planes[j];
     else
@@ -129,7 +132,6 @@ struct CodeStream {
     [[gnu::always_inline]] void begin(int64_t block) {
         const int64_t in_span = block % blocks;
         if (!has_factors || in_span == 0) seek(block);
-        load_codes<P::codes.bits>(span + P::codes_at + in_span * P::block_bytes, quads);
         if constexpr (joins) {
             scales[0] = d;
             integers = load_s8_words(span + P::scales_at + in_span * 2 * P::per_scale);
@@ -146,6 +148,8 @@ struct CodeStream {
                 if constexpr (has_factors) mins[h] = mins[h] * dmin;
             }
         }
+        in_order();
+        load_codes<P::codes.bits>(span + P::codes_at + in_span * P::block_bytes, quads);
     }
     I codes(int, int j) const {
         if constexpr (P::codes.table) return look_up(table, quads[j]);
