@@ -168,7 +168,9 @@ inline void add_values(const std::byte* values, int64_t stride, int64_t n, const
         for (int v = 0; v < V; ++v) store(o + r * ldo + i + v * lanes, acc[r][v]);
 }
 
-constexpr int value_vecs = tile_vecs > 2 ? 4 : 2;
+// Vectors of values at once, fewer where registers are short: numbers are taken out of bytes and joined.
+template <class P, class Row, int R>
+constexpr int value_vecs = P::size > 1 && Row::parts > 1 && R > 4 ? tile_vecs / 2 : tile_vecs;
 
 // All R rows of a tile: values [r.lo, r.hi) of a chunk, whose first is given; the weights are the chunk's,
 // too. A value has `cols` numbers, whole vectors of them; what lies behind them in memory is not the chunk's
@@ -179,8 +181,9 @@ inline void add_rows(const AttentionTile<P>& t, const std::byte* values, int64_t
     values += r.lo * stride;
     weights += r.lo / P::size;
     int64_t i = 0;
-    for (; i + value_vecs * lanes <= cols; i += value_vecs * lanes)
-        add_values<P, Row, R, value_vecs>(values, stride, r.hi - r.lo, weights, i, t.o, t.v_cols);
+    constexpr int V = value_vecs<P, Row, R>;
+    for (; i + V * lanes <= cols; i += V * lanes)
+        add_values<P, Row, R, V>(values, stride, r.hi - r.lo, weights, i, t.o, t.v_cols);
     for (; i < cols; i += lanes)
         add_values<P, Row, R, 1>(values, stride, r.hi - r.lo, weights, i, t.o, t.v_cols);
 }
