@@ -156,12 +156,16 @@ Result<Stream> Stream::create(int device, bool overlapped) {
     s.device_ = device;
     cudaStream_t handle = nullptr;
     int generation = 0, driver = 0;
+    cudaFuncAttributes built{};
     cudaError_t e = cudaSetDevice(device);
     if (e == cudaSuccess)
         e = cudaDeviceGetAttribute(&s.most_shared_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (e == cudaSuccess) e = cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
     if (e == cudaSuccess) e = cudaDriverGetVersion(&driver);
-    s.overlaps_ = overlapped && generation >= 9 && std::min(driver, CUDART_VERSION) >= overlap_in_graphs;
+    if (e == cudaSuccess) e = cudaFuncGetAttributes(&built, no_kernel);
+    // Kernels of PTX for older cards do not wait for the launch before them (wait_for_previous()).
+    const bool waits = generation >= 9 && built.ptxVersion >= 90;
+    s.overlaps_ = overlapped && waits && std::min(driver, CUDART_VERSION) >= overlap_in_graphs;
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking);
     if (e != cudaSuccess) return error_of(device, e);
     s.handle_ = handle;
