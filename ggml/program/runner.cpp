@@ -145,9 +145,10 @@ Result<std::span<float>> Runner::output(std::string_view name) {
     std::byte* data = arenas_[static_cast<size_t>(v->device)].data.get() + v->offset;
     const size_t bytes = static_cast<size_t>(last_.rows(v->dim, v->rows)) * v->row_stride();
     if (!host_memory_[static_cast<size_t>(v->device)]) {
-        staging_.resize(std::max(staging_.size(), bytes));
-        NIBBLE_TRY(backends_[static_cast<size_t>(v->device)]->download({staging_.data(), bytes}, data));
-        data = staging_.data();
+        std::vector<std::byte>& copy = copies_[v];
+        copy.resize(std::max(copy.size(), bytes));
+        NIBBLE_TRY(backends_[static_cast<size_t>(v->device)]->download({copy.data(), bytes}, data));
+        data = copy.data();
     }
     return std::span(reinterpret_cast<float*>(data), bytes / sizeof(float));
 }

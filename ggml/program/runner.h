@@ -2,6 +2,7 @@
 // compile() places instructions, expands unsupported ops, inserts transfers and plans the arenas.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,8 +65,8 @@ class Runner {
     Result<void> run(const StepShape& shape, Observer* observer = nullptr);
 
     bool has_output(std::string_view name) const;
-    // The f32 rows of an output after run(); valid until the next run() or, on a device with memory of its
-    // own, the next output(); the caller may write to them.
+    // The f32 rows of an output after run(); valid until the next run(); the caller may write to them. Where
+    // a device has memory of its own each output has its copy, which is made anew by every call.
     Result<std::span<float>> output(std::string_view name);
 
     const Program& program() const { return *program_; }
@@ -89,7 +90,8 @@ class Runner {
     Buffer host_inputs_;
     std::vector<BoundInstr> bound_;
     std::vector<Segment> segments_;
-    std::vector<std::byte> staging_;
+    std::vector<std::byte> staging_;  // of transfers
+    std::map<const Value*, std::vector<std::byte>> copies_;
     StepShape last_;
 };
 

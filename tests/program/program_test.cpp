@@ -100,6 +100,36 @@ TEST_CASE("one device, two devices and an expansion give the same values") {
     CHECK(run({{0, 0}, 0, 0}, lacking) == expected);
 }
 
+TEST_CASE("outputs stay while others are read, also from a device with memory of its own") {
+    const auto both = [](bool host) {
+        CountingBackend a;
+        a.host = host;
+        Backend* const one[] = {&a};
+        Chain chain;
+        Builder b = chain.record();
+        const Ref more = b.input("more", Type::f32, RowDim::tokens, width);
+        b.mark_output(add(b, more, more), "z");
+        auto runner = Runner::create(*compile(std::move(b), {{0, 0}, 0, 0}, one), one);
+        REQUIRE(runner);
+        for (const char* name : {"x", "more"}) {
+            const auto in = runner->input<float>(name);
+            std::iota(in.begin(), in.end(), 0.0f);
+        }
+        runner->input("rows")[0] = 2;
+        REQUIRE(runner->run({3, 1, 1}).ok());
+        const auto y = runner->output("y"), z = runner->output("z");  // z is longer
+        REQUIRE((y && z));
+        std::vector<float> all(y->begin(), y->end());
+        all.insert(all.end(), z->begin(), z->end());
+        return all;
+    };
+    const auto expected = both(true);
+    REQUIRE(expected.size() == width * 4);
+    CHECK(expected[0] == 16 + 1 + 17 + (17 + 2 + 18) + 1);
+    CHECK(expected[width + 1] == 2);
+    CHECK(both(false) == expected);
+}
+
 TEST_CASE("the footprint is what is really allocated") {
     CountingBackend a;
     Backend* const one[] = {&a};
