@@ -113,6 +113,10 @@ TEST_CASE("ambiguity and depth cost little") {
     for (int i = 0; i < 300; ++i) text += "(a";
     for (int i = 0; i < 300; ++i) text.append(i % 3 ? "a)" : ")");
     CHECK(ambiguous.begins(text));
+    // What many parses return to is shared, and walked once however many ways lead to it.
+    Recognizer branching(Grammar::from_gbnf(R"(root ::= s "#"
+s ::= "a" s s s | "")"));
+    CHECK(branching.accepts(std::string(100, 'a') + "#"));
     Recognizer optional(Grammar::from_gbnf("root ::= (((\"a\"?){20}){20}){20} \"b\""));
     CHECK(optional.accepts(cat(std::string(400, 'a'), "b")));
     CHECK(!optional.accepts(cat(std::string(8001, 'a'), "b")));

@@ -65,10 +65,17 @@ StackId Stacks::merge(StackId a, StackId b) {
 
 // Many at once: merged in pairs, k sets would leave sets of 2, 3, ... k entries behind.
 StackId Stacks::merge(std::vector<StackId> sets) {
+    std::map<std::vector<StackId>, StackId> known;
+    return merge(std::move(sets), known);
+}
+
+// What lies below is shared: without `known` it would be merged once for every way to it.
+StackId Stacks::merge(std::vector<StackId> sets, std::map<std::vector<StackId>, StackId>& known) {
     std::ranges::sort(sets);
     sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
     if (sets.size() == 1) return sets[0];
     if (sets.size() == 2) return merge(sets[0], sets[1]);
+    if (const auto it = known.find(sets); it != known.end()) return it->second;
     bool empty = false;
     std::vector<Entry> all;
     for (const StackId s : sets) {
@@ -81,9 +88,11 @@ StackId Stacks::merge(std::vector<StackId> sets) {
         std::vector<StackId> below;
         const int32_t state = all[i].state;
         for (; i < all.size() && all[i].state == state; ++i) below.push_back(all[i].below);
-        joined.push_back({state, merge(std::move(below))});
+        joined.push_back({state, merge(std::move(below), known)});
     }
-    return intern(empty, joined);
+    const StackId id = intern(empty, joined);
+    known.emplace(std::move(sets), id);
+    return id;
 }
 
 size_t Stacks::bytes() const {

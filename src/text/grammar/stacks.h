@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -47,6 +48,7 @@ class Stacks {
     };
     const Node& node(StackId id) const { return nodes_[static_cast<size_t>(id)]; }
     StackId merge(StackId a, StackId b);
+    StackId merge(std::vector<StackId> sets, std::map<std::vector<StackId>, StackId>& known);
 
     std::vector<Node> nodes_;
     std::vector<Entry> entries_;
