@@ -256,34 +256,30 @@ void decode_row(const TensorSource& s, int64_t r, float* out) {
         for (int64_t c = 0; c < cols; ++c) out[c] = -std::exp(out[c]);
 }
 
-std::vector<std::byte> rearranged(const TensorSource& s) {
+void copy_row(const TensorSource& s, int64_t r, std::byte* to) {
+    if (s.scales) return join_row(s, r, to);
     const TypeInfo& type = info(s.info->type);
-    const int64_t cols = s.cols();
-    const auto stride = *row_bytes(s.info->type, cols), size = static_cast<size_t>(type.block_bytes);
-    const bool decodes = changes_values(s.storage) || s.file_tensor().type != s.info->type;
+    const auto cols = static_cast<size_t>(s.cols()), size = static_cast<size_t>(type.block_bytes);
+    if (changes_values(s.storage) || s.file_tensor().type != s.info->type) {
+        std::vector<float> values(cols);
+        decode_row(s, r, values.data());
+        return type.encode(values.data(), to, cols);
+    }
+    const StoredRow row = stored_row(s, r);
+    if (row.is_whole()) {
+        std::memcpy(to, row.data, *row_bytes(s.info->type, s.cols()));
+        return;
+    }
+    for (int64_t c = 0; c < s.cols(); ++c)
+        std::memcpy(to + static_cast<size_t>(c) * size,
+                    row.row_of(c) + row.column_of(s, c) * type.block_bytes, size);
+}
+
+std::vector<std::byte> rearranged(const TensorSource& s) {
+    const auto stride = *row_bytes(s.info->type, s.cols());
     std::vector<std::byte> out(s.bytes());
     if (out.empty()) return out;
-    std::vector<float> values(decodes ? static_cast<size_t>(cols) : 0);
-    std::byte* to = out.data();
-    for (int64_t r = 0; r < s.rows(); ++r, to += stride) {
-        if (s.scales) {
-            join_row(s, r, to);
-            continue;
-        }
-        if (decodes) {
-            decode_row(s, r, values.data());
-            type.encode(values.data(), to, values.size());
-            continue;
-        }
-        const StoredRow row = stored_row(s, r);
-        if (row.is_whole()) {
-            std::memcpy(to, row.data, stride);
-            continue;
-        }
-        for (int64_t c = 0; c < cols; ++c)
-            std::memcpy(to + static_cast<size_t>(c) * size,
-                        row.row_of(c) + row.column_of(s, c) * type.block_bytes, size);
-    }
+    for (int64_t r = 0; r < s.rows(); ++r) copy_row(s, r, out.data() + static_cast<size_t>(r) * stride);
     return out;
 }
 

@@ -113,6 +113,8 @@ Result<void> check_source(const TensorSource& source);
 
 // Canonical row r as f32 [cols]. The source must have passed check_source() and have a codec.
 void decode_row(const TensorSource& source, int64_t r, float* out);
+// The same in the type of the file: its bytes, unless the storage changes values.
+void copy_row(const TensorSource& source, int64_t r, std::byte* out);
 
 // The whole canonical tensor in the type of the file, for storages that cannot be a view.
 std::vector<std::byte> rearranged(const TensorSource& source);

@@ -1,5 +1,5 @@
 // convert(): metadata, then tensor after tensor in chunks of rows that the pool encodes.
-// Rows are decoded to f32 and encoded again, unless the bytes can be copied as they are.
+// Rows are decoded to f32 and encoded again, or copied as they are where the type stays.
 #include "src/quant/convert.h"
 
 #include <atomic>
@@ -71,7 +71,7 @@ class TensorConverter {
     }
 
   private:
-    bool searches() const { return options_.search && has_search(plan_.type); }
+    bool searches() const { return options_.search && has_search(plan_.type) && !plan_.keeps_type(); }
     Error not_finite() const {
         return {ErrorCode::corrupt, t_->name, "holds a NaN or an infinity",
                 "the checkpoint is broken; it is not converted"};
@@ -91,15 +91,20 @@ class TensorConverter {
             for (int64_t r = task * per_task; r < std::min(rows, (task + 1) * per_task); ++r) {
                 read_row(first + r, f);
                 std::byte* to = out.data() + static_cast<size_t>(r) * out_row;
-                encode(f, to, first + r);
+                if (plan_.keeps_type())
+                    copy_row(t_, stored_row(first + r), to);
+                else
+                    encode(f, to, first + r);
                 if ((first + r) % 8 == 0) measure(f, to, sums[static_cast<size_t>(task)]);
             }
         });
         for (const Sums& s : sums) error_ += s.error, norm_ += s.norm;
     }
 
+    int64_t stored_row(int64_t row) const { return source_row(row, t_.rows(), plan_.permuted_heads); }
+
     void read_row(int64_t row, std::span<float> f) {
-        decode_row(t_, source_row(row, t_.rows(), plan_.permuted_heads), f.data());
+        decode_row(t_, stored_row(row), f.data());
         bool finite = true;
         for (const float x : f) finite &= std::fabs(x) <= std::numeric_limits<float>::max();
         if (!finite) bad_ = true;
@@ -234,7 +239,7 @@ void describe_private_types(const ConvertPlan& plan, Metadata& out) {
 std::vector<std::string> matrices_with_search(const ConvertPlan& plan) {
     std::vector<std::string> names;
     for (const TensorPlan& p : plan.tensors)
-        if (p.is_matrix() && has_search(p.type)) names.push_back(p.name);
+        if (p.is_matrix() && has_search(p.type) && !p.keeps_type()) names.push_back(p.name);
     return names;
 }
 

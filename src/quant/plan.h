@@ -19,6 +19,8 @@ struct TensorPlan {
     uint64_t bytes = 0;          // as written
 
     bool is_matrix() const { return source->n_dims > 1; }
+    // Written as the file holds it: rounding again would lose something again.
+    bool keeps_type() const { return source->type == type; }
 };
 
 struct ConvertPlan {

@@ -139,6 +139,9 @@ TEST_CASE("plans are exact and every type that can be written can be run") {
         for (const TensorInfo& t : file->tensors.all()) bytes += t.data.size();
         CHECK(bytes == plan->bytes);
         for (const float x : logits_of(s.dir / "t.gguf")) REQUIRE(std::isfinite(x));
+        // What has its type already is not rounded again.
+        REQUIRE(quantize(*open(s.dir / "t.gguf"), type, s.dir / "again.gguf"));
+        CHECK(*read_text_file(s.dir / "t.gguf") == *read_text_file(s.dir / "again.gguf"));
     }
     CHECK(!find_recipe("q9_x"));
     CHECK(find_recipe("Q4_0"));
