@@ -76,14 +76,17 @@ void Chat::look_back() {
     if (n < sent_.answered || n <= sent_.first) sent_ = {};
 }
 
-// A turn ends before the next message of the user; the last one always stays.
-bool Chat::drop_oldest_turn() {
+// A turn ends before the next message of the user; the last one always stays. No message: nothing to drop.
+std::optional<size_t> Chat::second_turn() const {
     for (size_t i = sent_.first + 1; i < conversation.messages.size(); ++i)
-        if (conversation.messages[i].role == "user") {
-            sent_.first = i;
-            return true;
-        }
-    return false;
+        if (conversation.messages[i].role == "user") return i;
+    return {};
+}
+
+bool Chat::drop_oldest_turn() {
+    const std::optional<size_t> next = second_turn();
+    if (next) sent_.first = *next;
+    return next.has_value();
 }
 
 // Leaves out what does not fit, as far as the options allow.
@@ -161,7 +164,7 @@ Result<bool> Chat::run(Request request, const ChatHooks& hooks, Turn& turn, std:
             turn.finish = e.finish;
             // What is held back would be lost to the request that goes on.
             if (options.overflow == Overflow::shift && !e.text.empty() && !e.text_held &&
-                used + shift_margin >= engine_->ctx())
+                used + shift_margin >= engine_->ctx() && second_turn())
                 make_room = true;
         }
     }

@@ -93,6 +93,7 @@ class Chat {
     Result<Prompt> shortened();  // moves sent_
     Result<Prompt> fit(const ChatHooks& hooks);
     void look_back();
+    std::optional<size_t> second_turn() const;
     bool drop_oldest_turn();
     Request request_for(const Prompt& prompt, const std::vector<Token>& generated);
     // Runs one request to its end. Yields true when it was ended to make room (Overflow::shift).

@@ -15,7 +15,9 @@ bool has_token(std::span<const float> logits) {
     return std::ranges::any_of(logits, [](float l) { return l != never; });
 }
 
-bool is_complete(const Alternative& a) { return a.finish != Finish::cancelled && a.finish != Finish::stuck; }
+bool is_complete(const Alternative& a) {
+    return a.finish != Finish::cancelled && a.finish != Finish::stuck && !a.cut;
+}
 
 bool better(const Alternative& a, const Alternative& b) {
     if (is_complete(a) != is_complete(b)) return is_complete(a);
@@ -55,6 +57,8 @@ std::unique_ptr<Sequence> Engine::State::fork(const Sequence& s) const {
 Alternative Engine::State::ended(Sequence& s, Finish finish) {
     if (finish == Finish::cancelled || finish == Finish::stuck) s.answer.text += rest_of(s);
     s.answer.finish = finish;
+    s.answer.cut =
+        s.matcher && (finish == Finish::length || finish == Finish::context) && !s.matcher->may_end();
     s.answer.score =
         answer_score(s.answer.logprob, s.answer.tokens.size(), s.choice->decoding.length_penalty);
     return std::move(s.answer);

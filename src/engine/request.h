@@ -56,6 +56,7 @@ struct Alternative {
     double score = 0;                    // see answer_score()
     uint64_t seed = 0;                   // of best-of: what gives this answer alone
     std::vector<TokenDetail> details{};  // per token, if log-probabilities were asked for
+    bool cut = false;                    // by its length, where the constraint asks for more
 };
 
 // One generated token of one request. `text` is what became certain to print: it may be empty (half a

@@ -174,8 +174,8 @@ TEST_CASE("chat: a conversation that outgrows the context") {
     SUBCASE("shift: an answer makes room for itself and goes on") {
         Chat chat = model.chat(Overflow::shift, 200);
         chat.options.sampling.logit_bias = {{4088, -1e3}, {4090, -1e3}};  // it never ends its turn
-        say(chat, "Hi", log);
-        CHECK(!log.notices.empty());  // nothing to leave out: it ends with a notice
+        CHECK(say(chat, "Hi", log).context_used == 128);
+        CHECK(!log.notices.empty());  // nothing to leave out: it fills the context and ends with a notice
         chat.conversation.messages = {
             {"user", message}, {"assistant", "Once."}, {"user", message}, {"assistant", "Twice."}};
         log.notices.clear();

@@ -192,6 +192,23 @@ TEST_CASE("log-probabilities are the model's own, also where a constraint forbid
     CHECK(found.logprob == doctest::Approx(own->logprob).epsilon(1e-9));
 }
 
+TEST_CASE("choices: an answer that keeps the constraint comes before likelier ones that were cut") {
+    Loaded l(8);
+    Engine& e = *l.engine;
+    Request r = request(e, "Once upon a time", 3);
+    r.constraint = *e.constraint(*Grammar::from_regex("(the )+man|x[.]"));
+    r.sampling.logit_bias = {{*e.tokenizer().find("x"), 5}};  // scores are those without it
+    for (const auto kind : {Decoding::Kind::best_of, Decoding::Kind::beams}) {
+        INFO(static_cast<int>(kind));
+        r.decoding = {kind, 8};
+        const Ended found = run_one(e, r);
+        const auto complete = [](const Alternative& a) { return a.finish == Finish::complete; };
+        CHECK(complete(found.alternatives[0]));
+        CHECK(!std::ranges::all_of(found.alternatives, complete));
+        CHECK(std::ranges::is_partitioned(found.alternatives, complete));
+    }
+}
+
 TEST_CASE("best-of: what is held back when nothing can follow is part of the answer") {
     Loaded l(2);
     Engine& e = *l.engine;
