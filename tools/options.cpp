@@ -233,7 +233,7 @@ Result<std::vector<Window>> WindowOptions::cut(const Engine& engine) const {
     auto windows = cut_windows(tokens, ctx, step, vocab.add_bos ? vocab.bos : std::nullopt);
     if (most && windows.size() > static_cast<size_t>(most)) windows.resize(static_cast<size_t>(most));
     if (windows.empty())
-        return Error{ErrorCode::invalid_argument, file,
+        return Error{ErrorCode::invalid_argument, input_name(file),
                      cat("has ", tokens.size(), " tokens, a window needs ", ctx),
                      "give a longer text or a smaller --ctx"};
     return windows;

@@ -69,6 +69,8 @@ void PromptSource::add(Flags& flags) {
     flags.value("-f,--file", file, "read the prompt from a file; - is stdin").type_name("FILE").group(group);
     flags.value("--prompts", prompts, "answer every line of a file (text or JSON)")
         .type_name("FILE")
+        .excludes("--prompt")
+        .excludes("--file")
         .group(group);
     flags.value("--system", system, "the system prompt of a chat").group(group);
 }
@@ -121,7 +123,9 @@ Result<std::vector<Conversation>> PromptSource::many() const {
         }
         if (has_json && plain) return bad_line(prompts, plain, "is not a JSON object");
     }
-    if (list.empty()) return Error{ErrorCode::invalid_argument, prompts, "holds no prompt", ""};
+    if (list.empty())
+        return Error{ErrorCode::invalid_argument, input_name(prompts), "holds no prompt",
+                     "give a prompt a line, or an object with \"prompt\" or \"messages\""};
     return list;
 }
 

@@ -278,7 +278,8 @@ Result<Settings> read_settings() {
     if (std::getenv("NIBBLE_CONFIG")) {
         s.file = variable("NIBBLE_CONFIG");
     } else if (const fs::path folder = user_folder("XDG_CONFIG_HOME", ".config"); !folder.empty()) {
-        if (const fs::path file = folder / "nibble/config.toml"; fs::exists(file, ec)) s.file = file;
+        if (const fs::path file = folder / "nibble/config.toml"; fs::exists(fs::symlink_status(file, ec)))
+            s.file = file;  // a link to nothing is an error
     }
     if (!s.file.empty()) NIBBLE_TRY(read_file(s));
     if (const std::string set = variable("NIBBLE_MODEL_FOLDERS"); !set.empty()) {
@@ -338,9 +339,9 @@ std::vector<NamedModel> named_models(const Settings& settings) {
 }
 
 Result<fs::path> resolve_model(const std::string& given) {
-    if (given.find('/') != std::string::npos) return fs::path(given);
     const Settings settings = NIBBLE_TRY(read_settings());
     if (const auto alias = settings.models.find(given); alias != settings.models.end()) return alias->second;
+    if (given.find('/') != std::string::npos) return fs::path(given);
     std::error_code ec;
     if (fs::exists(given, ec)) return fs::path(given);
     for (const NamedModel& m : named_models(settings))

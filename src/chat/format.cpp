@@ -74,7 +74,8 @@ std::vector<std::string> ChatFormat::find_stops() const {
     if (answer == std::string::npos || next == std::string::npos || next < answer + 8) return {};
     const std::string marker = end_marker(std::string_view(*rendered).substr(answer + 8, next - answer - 8));
     const auto id = tokenizer_->find(marker);
-    if (marker.empty() || (id && tokenizer_->is_end_of_generation(*id))) return {};
+    if (marker.empty() || (id && (tokenizer_->is_end_of_generation(*id) || tokenizer_->is_end_of_part(*id))))
+        return {};
     return {marker};
 }
 

@@ -71,11 +71,12 @@ struct Tokenizer::State {
     std::unordered_map<std::string_view, Token> ids;  // views into vocab.tokens
     std::vector<std::string> pieces;                  // raw bytes by token
     std::vector<Token> ends;                          // in order
-    std::array<Token, 256> bytes;                     // the token of a byte, -1 if there is none
-    MergeTable merges;                                // bpe
-    std::vector<uint32_t> ranks;                      // spm: by token, from scores
-    size_t longest = 0;                               // spm: bytes of the longest token that text can become
-    bool spaces_begin_words = false;                  // spm: no token holds a space behind another character
+    std::optional<Token> part_end;
+    std::array<Token, 256> bytes;     // the token of a byte, -1 if there is none
+    MergeTable merges;                // bpe
+    std::vector<uint32_t> ranks;      // spm: by token, from scores
+    size_t longest = 0;               // spm: bytes of the longest token that text can become
+    bool spaces_begin_words = false;  // spm: no token holds a space behind another character
     Splitter splitter;
     SpecialTokens special;
 
@@ -175,6 +176,14 @@ Result<void> Tokenizer::State::index_tokens() {
         if (id) ends.push_back(*id);
     std::ranges::sort(ends);
     ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+    const auto control = [this](std::string_view name) -> std::optional<Token> {
+        const auto it = ids.find(name);
+        if (it == ids.end() || type(it->second) != TokenType::control) return {};
+        return it->second;
+    };
+    // An answer of gpt-oss has parts, for its thoughts and for the reader, which end otherwise than it does.
+    if (control("<|return|>") && control("<|call|>")) part_end = control("<|end|>");
+    if (part_end) std::erase(ends, *part_end);
     return {};
 }
 
@@ -408,6 +417,8 @@ bool Tokenizer::is_control(Token t) const {
 }
 
 bool Tokenizer::is_end_of_generation(Token t) const { return std::ranges::binary_search(state_->ends, t); }
+
+bool Tokenizer::is_end_of_part(Token t) const { return state_->part_end == t; }
 
 std::span<const Token> Tokenizer::ends() const { return state_->ends; }
 

@@ -43,7 +43,9 @@ class Tokenizer {
     const Vocab& vocab() const;
     bool is_control(Token token) const;
     bool is_end_of_generation(Token token) const;
-    std::span<const Token> ends() const;                           // for which that is true, in order
+    std::span<const Token> ends() const;  // for which that is true, in order
+    // Ends a part of an answer, behind which the answer goes on.
+    bool is_end_of_part(Token token) const;
     std::optional<Token> find(std::string_view token_text) const;  // as the vocabulary spells it
 
   private:

@@ -371,6 +371,7 @@ TEMPLATES = [
     "{% for a, b in [[1, 2, 3]] %}{{ a }}{% endfor %}",
     "{% for x in range(10) %}{% if x == 2 %}{% continue %}{% endif %}{% if x == 5 %}{% break %}{% endif %}{{ x }}{% endfor %}",
     "{% for x in list %}{% for y in list %}{% if y == 1 %}{% break %}{% endif %}{{ x }}{{ y }} {% endfor %}{% endfor %}",
+    "{% for x in list %}{% break %}{% else %}E{% endfor %}|{% for x in list %}{% continue %}{% else %}E{% endfor %}|{% for x in list %}{% if x == 1 %}{% break %}{% endif %}{% else %}E{% endfor %}",
     "{% for x in list %}{% set y = x %}{% endfor %}{{ y is defined }}",
     "{% set y = 0 %}{% for x in list %}{% set y = y + x %}{{ y }} {% endfor %}{{ y }}",
     "{% set ns = namespace(total=0, l=[]) %}{% for x in list %}{% set ns.total = ns.total + x %}{% set ns.l = ns.l + [x] %}{% endfor %}{{ ns.total }}{{ ns.l }}{{ ns.nope is defined }}",

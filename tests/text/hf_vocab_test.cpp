@@ -257,3 +257,16 @@ TEST_CASE("a vocabulary written to GGUF metadata and read back encodes alike") {
     CHECK(before.encode("abc<end> \nx", special) == Ids{256, 'c', 258, 'x'});
     CHECK(after.encode("abc<end> \nx", special) == Ids{256, 'c', 258, 'x'});
 }
+
+TEST_CASE("what ends a part of an answer does not end the answer") {
+    Vocab v = byte_vocab();
+    const Token end = add(v, "<|end|>", TokenType::control);
+    CHECK(must_create(v).is_end_of_generation(end));  // Phi-3
+    CHECK(!must_create(v).is_end_of_part(end));
+    for (const char* more : {"<|return|>", "<|call|>"}) add(v, more, TokenType::control);
+    v.eot = end;
+    const Tokenizer parts = must_create(v);  // gpt-oss
+    CHECK(!parts.is_end_of_generation(end));
+    CHECK(parts.is_end_of_part(end));
+    CHECK(parts.ends().size() == 2);
+}

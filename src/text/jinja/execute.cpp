@@ -172,6 +172,7 @@ Result<void> Interpreter::for_loop(const Stmt& s, const Value& iterable, const S
     } const finish{*loop};
     NIBBLE_TRY(loop->start());
     ScopeRef inner;
+    bool completed = false;  // some body to its end, without which Jinja takes the `else`, too
     while (NIBBLE_TRY(loop->advance())) {
         if (inner && inner.use_count() == 1) {
             inner->variables.clear();
@@ -180,9 +181,11 @@ Result<void> Interpreter::for_loop(const Stmt& s, const Value& iterable, const S
         }
         NIBBLE_TRY(inner->set(budget(), symbol_loop, Value(ObjectRef(loop))));
         NIBBLE_TRY(assign(s.target, loop->current(), inner));
-        if (NIBBLE_TRY(execute(s.body, inner, out)) == Flow::break_loop) break;
+        const Flow flow = NIBBLE_TRY(execute(s.body, inner, out));
+        if (flow == Flow::break_loop) break;
+        completed |= flow == Flow::normal;
     }
-    if (loop->index0() < 0) NIBBLE_TRY(execute(s.otherwise, child(scope), out));
+    if (!completed) NIBBLE_TRY(execute(s.otherwise, child(scope), out));
     return {};
 }
 
