@@ -116,6 +116,13 @@ TEST_CASE("schemas: what is accepted and refused") {
         {R"({"type":"string","pattern":"^[a-z]{2,3}\"?$"})",
          {R"("ab")", R"("abc\"")"},
          {R"("a")", R"("ab"")", R"("abcd")"}},
+        {R"({"type":"string","pattern":"^\\S[^\\s]\\s.$"})",
+         {R"("ab c")",
+          "\"\xC3\xA4"
+          "b\\tc\""},
+         {"\"\xC2\xA0"
+          "b c\"",
+          "\"a\xE3\x80\x80 c\"", R"("ab\u00a0c")", R"("ab \r")", "\"ab \xE2\x80\xA8\""}},
         {R"({"type":"string","pattern":"b\n"})", {R"("xxb\nyy")", R"("b\n")"}, {R"("b")", "\"b\n\""}},
         {R"({"type":"string","format":"date"})",
          {R"("2024-02-28")", R"("1999-12-31")"},
@@ -150,6 +157,8 @@ TEST_CASE("schemas: what is not supported is refused by name") {
     refused("{", "not valid JSON");
     refused("3", "neither an object nor");
     refused(R"({"not":{}})", "'not' is not supported");
+    refused(R"({"type":"integer","minimum":1000000000000000000})", "at most 18 digits");
+    refused(R"({"type":"integer","maximum":-9.3e18})", "at most 18 digits");
     refused(R"({"type":"array","uniqueItems":true})", "'uniqueItems' is not supported");
     refused(R"({"properties":{"a":{"type":"integer","multipleOf":3}}})",
             "#/properties/a: the keyword 'multipleOf'");

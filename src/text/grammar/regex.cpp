@@ -21,6 +21,19 @@ const CharSet& spaces() {
     return set;
 }
 
+// What a dialect of schemas' patterns counts as white space: \S is what none of them does.
+const CharSet& wide_spaces() {
+    static const CharSet set{{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},     {0xA0, 0xA0},
+                             {0x1680, 0x1680}, {0x180E, 0x180E}, {0x2000, 0x200A}, {0x2028, 0x2029},
+                             {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+    return set;
+}
+// What the dot leaves out there.
+const CharSet& line_ends() {
+    static const CharSet set{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+    return set;
+}
+
 // \d and its like; nothing for other letters.
 std::optional<CharSet> named_class(uint32_t letter) {
     switch (letter) {
@@ -94,10 +107,9 @@ class RegexParser {
             case '[':
                 return parse_class();
             case '.':
-                return write(CharSet{{'\n', '\n'}}.inverted());
+                return write((options_.search ? line_ends() : CharSet{{'\n', '\n'}}).inverted());
             case '\\': {
-                if (const auto set = named_class(in_.peek())) {
-                    in_.take();
+                if (const auto set = take_named_class(false)) {
                     return write(*set);
                 }
                 const uint32_t escaped = NIBBLE_TRY(parse_escape(false));
@@ -231,6 +243,17 @@ class RegexParser {
         return std::nullopt;
     }
 
+    // Patterns of schemas are of several dialects: what is left over is so of all of them.
+    std::optional<CharSet> take_named_class(bool inverted) {
+        const auto letter = in_.peek();
+        auto set = named_class(letter);
+        if (!set) return set;
+        in_.take();
+        if (options_.search && letter == 'S') return wide_spaces().inverted();
+        if (options_.search && letter == 's' && inverted) return wide_spaces();
+        return set;
+    }
+
     Result<ExprId> parse_class() {
         const bool inverted = in_.take_if("^");
         CharSet named;
@@ -240,8 +263,7 @@ class RegexParser {
             if (in_.starts_with("[:")) return in_.error("[: classes are not supported");
             uint32_t first = in_.take();
             if (first == '\\') {
-                if (const auto set = named_class(in_.peek())) {
-                    in_.take();
+                if (const auto set = take_named_class(inverted)) {
                     named = named.united(*set);
                     if (in_.peek() == '-' && !in_.starts_with("-]"))
                         return in_.error("a class cannot begin a range");

@@ -78,6 +78,8 @@ Result<ExprId> SchemaValues::integer(const Json& s, const std::string& where) {
         min = std::max(min, exact("exclusiveMinimum", std::floor(*v)) + 1);
     if (const auto v = NIBBLE_TRY(bound(s, "exclusiveMaximum", where)))
         max = std::min(max, exact("exclusiveMaximum", std::ceil(*v)) - 1);
+    if (min > JsonText::largest || max < -JsonText::largest)
+        return refused(where, "integers have at most 18 digits", "use bounds that leave some of those");
     return text_.integer(min, max);
 }
 
