@@ -63,6 +63,12 @@ Result<ModelShape> ShapeOptions::shape() const {
     change(head_dim, s.head_dim);
     change(vocab, s.n_vocab);
     change(n_ctx, s.n_ctx);
+    int32_t silent = 0;  // layers before the first that attends, as the one that guesses does
+    while (s.predicts && !s.attends_in(silent)) ++silent;
+    if (s.predicts && s.n_layers <= silent)
+        return Error{ErrorCode::invalid_argument, "--layers",
+                     cat("none of the first ", s.n_layers, " of ", name, " attends"),
+                     cat("give ", silent + 1, " or more")};
     return s;
 }
 

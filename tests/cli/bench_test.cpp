@@ -175,6 +175,7 @@ TEST_CASE("shapes that cannot be are refused") {
     refused({"bench", "-p", "0", "-n", "0"}, "nothing to measure");
     refused({"plan", "--shape", "llama-3.2-1b", "--layers", "4194304"}, "not in range 1 to 1024");
     refused({"bench", "--shape", "llama-9"}, "llama-3.1-8b");
+    refused({"synth", "--shape", "qwen3.5-0.8b", "--layers", "3", "-o", "x.gguf"}, "give 4 or more");
     refused({"bench", "--shape", "llama-3.2-1b", "--type", "int5"}, "int8");
     refused({"synth", "--shape", "llama-3.2-1b", "--layers", "1", "--embd", "64", "--ff", "64", "--vocab",
              "10", "-o", "/tmp/never.gguf"},
