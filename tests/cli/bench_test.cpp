@@ -69,24 +69,26 @@ TEST_CASE("bench: products are counted by the rows that they are computed for") 
 
 TEST_CASE("bench: of every shape a small model runs") {
     const std::string help = nibble_cli({"bench", "--help"}).out;
-    using Case = std::pair<const char*, const char*>;  // and how many layers
-    for (const auto& [name, layers] : {Case{"qwen2.5-0.5b", "2"},
-                                       {"mixtral-8x7b", "2"},
-                                       {"qwen3-30b-a3b", "2"},
-                                       {"qwen3.5-4b", "4"},
-                                       {"qwen3.5-35b-a3b", "4"},
-                                       {"lfm2-1.2b", "3"},
-                                       {"lfm3-1.7b", "5"},
-                                       {"qwen3-next-80b-a3b", "4"},
-                                       {"nemotron-3-nano-30b-a3b", "7"},
-                                       {"gpt-oss-20b", "2"},
-                                       {"muse-glimmer-30b", "4"},
-                                       {"glm-4.7-flash", "2"},
-                                       {"gemma-4-e4b", "14"}}) {
-        INFO(name);
-        CHECK(help.find(name) != std::string::npos);
+    struct Case {
+        const char *name, *layers;
+    };
+    for (const Case& c : {Case{"qwen2.5-0.5b", "2"},
+                          {"mixtral-8x7b", "2"},
+                          {"qwen3-30b-a3b", "2"},
+                          {"qwen3.5-4b", "4"},
+                          {"qwen3.5-35b-a3b", "4"},
+                          {"lfm2-1.2b", "3"},
+                          {"lfm3-1.7b", "5"},
+                          {"qwen3-next-80b-a3b", "4"},
+                          {"nemotron-3-nano-30b-a3b", "7"},
+                          {"gpt-oss-20b", "2"},
+                          {"muse-glimmer-30b", "4"},
+                          {"glm-4.7-flash", "2"},
+                          {"gemma-4-e4b", "14"}}) {
+        INFO(c.name);
+        CHECK(help.find(c.name) != std::string::npos);
         const ProcessResult r =
-            nibble_cli({"bench", "--shape", name, "--layers", layers, "--embd", "256", "--ff", "64",
+            nibble_cli({"bench", "--shape", c.name, "--layers", c.layers, "--embd", "256", "--ff", "64",
                         "--vocab", "4200", "-p", "9", "-n", "2", "-r", "1"});
         CHECK_MESSAGE(r.code == 0, r.err);
     }
