@@ -52,7 +52,29 @@ std::optional<uint8_t> byte_name(std::string_view token) {
     return byte;
 }
 
-bool is_white(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+// What Unicode calls White_Space.
+constexpr std::string_view white_space[] = {
+    "\t",           "\n",           "\v",           "\f",           "\r",           " ",
+    "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81", "\xE2\x80\x82",
+    "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88",
+    "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F",
+    "\xE3\x80\x80"};
+
+// Bytes of the white space that a text begins or ends with.
+size_t white_begin(std::string_view text) {
+    size_t n = 0;
+    const auto here = [&](std::string_view w) { return text.substr(n).starts_with(w); };
+    for (const std::string_view* w; (w = std::ranges::find_if(white_space, here)) != std::end(white_space);)
+        n += w->size();
+    return n;
+}
+size_t white_end(std::string_view text) {
+    const size_t size = text.size();
+    const auto here = [&](std::string_view w) { return text.ends_with(w); };
+    for (const std::string_view* w; (w = std::ranges::find_if(white_space, here)) != std::end(white_space);)
+        text.remove_suffix(w->size());
+    return size - text.size();
+}
 
 // Control tokens that end an answer even where a model file does not say so.
 constexpr std::string_view usual_ends[] = {"<|im_end|>",    "<|eot_id|>", "<|eom_id|>",
@@ -346,14 +368,12 @@ void Tokenizer::State::encode_text(std::string_view text, std::span<const Specia
     bool first = true;
     while (const auto match = special.find(text, at, trusted)) {
         size_t end = match->begin;
-        if (listed(vocab.strip_left, match->id))
-            while (end > at && is_white(text[end - 1])) --end;
+        if (listed(vocab.strip_left, match->id)) end -= white_end(text.substr(at, end - at));
         encode_fragment(text.substr(at, end - at), first, scratch, out);
         first = false;
         out.push_back(match->id);
         at = match->begin + match->size;
-        if (listed(vocab.strip_right, match->id))
-            while (at < text.size() && is_white(text[at])) ++at;
+        if (listed(vocab.strip_right, match->id)) at += white_begin(text.substr(at));
     }
     encode_fragment(text.substr(at), first, scratch, out);
 }

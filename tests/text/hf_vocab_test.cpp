@@ -270,3 +270,16 @@ TEST_CASE("what ends a part of an answer does not end the answer") {
     CHECK(parts.is_end_of_part(end));
     CHECK(parts.ends().size() == 2);
 }
+
+TEST_CASE("special tokens swallow what Unicode calls white space") {
+    Vocab v = byte_vocab();
+    const Token left = add(v, "<l>", TokenType::control), right = add(v, "<r>", TokenType::control);
+    v.strip_left = {left};
+    v.strip_right = {right};
+    const Tokenizer t = must_create(v);
+    CHECK(t.encode("x\xE3\x80\x80 \t<l>y", special) == std::vector<Token>{'x', left, 'y'});
+    CHECK(t.encode("x<r>\xC2\xA0\n\xE3\x80\x80y", special) == std::vector<Token>{'x', right, 'y'});
+    CHECK(t.encode("\xE3\x80\x80<l><r>\xC2\xA0", special) == std::vector<Token>{left, right});
+    // Half a character is none.
+    CHECK(t.encode("<r>\xC2y", special) == std::vector<Token>{right, 0xC2, 'y'});
+}
