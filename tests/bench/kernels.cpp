@@ -226,7 +226,7 @@ int main(int argc, char** argv) {
                  {std::pair{"delta_rule", &delta_rule_bench}, {"ssm_scan", &ssm_scan_bench}})
                 benchmark::RegisterBenchmark(
                     cat(table->name, "/", name, "/", rows).c_str(),
-                    [=](benchmark::State& s) { run(s, std::string(table->name), rows); })
+                    [=, run = run](benchmark::State& s) { run(s, std::string(table->name), rows); })
                     ->UseRealTime();
         for (const Type type : {Type::f16, Type::bf16, Type::q8_0, Type::q4_0})
             for (const int32_t group : {4, 8})
