@@ -94,8 +94,8 @@ Result<Conversation> PromptSource::one() const {
 }
 
 Result<std::vector<Conversation>> PromptSource::many() const {
-    if (!prompt.empty() || !words.empty() || !file.empty())
-        return Error{ErrorCode::invalid_argument, "--prompts", "excludes -p, -f and a prompt", ""};
+    if (!words.empty())  // -p and -f are settled by add()
+        return Error{ErrorCode::invalid_argument, "--prompts", "excludes a prompt", ""};
     const std::string whole = NIBBLE_TRY(read_input(prompts));
     const std::string_view text = without_byte_order_mark(whole);
     std::vector<Conversation> list;
