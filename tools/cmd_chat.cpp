@@ -64,7 +64,7 @@ ReplView ChatCommand::make_view() const {
 Result<Chat> ChatCommand::open(Engine& engine, const std::filesystem::path& path, const SamplerParams& params,
                                Begun& begun) const {
     ModelFormat f = NIBBLE_TRY(chat_template.format(engine.tokenizer(), path));
-    if (!f.warning.empty()) std::fprintf(stderr, "nibble: warning: %s\n", f.warning.c_str());
+    for (const std::string& w : f.warnings) std::fprintf(stderr, "nibble: warning: %s\n", w.c_str());
     ChatOptions o;
     o.sampling = params;
     o.max_tokens = n;

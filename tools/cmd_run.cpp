@@ -56,7 +56,7 @@ struct RunCommand {
     int32_t logprobs = -1, parallel = 4;
     std::vector<std::string> stop;
     bool chat = false, raw = false, quiet = false, ignore_eos = false, special = false, echo = false;
-    bool json = false, jsonl = false;
+    bool json = false, jsonl = false, hide_thinking = false;
 
     Result<int> operator()() const;
     bool applies_template(const Tokenizer& tokenizer) const;
@@ -81,8 +81,10 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path&
     std::optional<ChatFormat> format;
     if (applies_template(tokenizer)) {
         ModelFormat f = NIBBLE_TRY(chat_template.format(tokenizer, path));
-        if (!f.warning.empty()) std::fprintf(stderr, "nibble: warning: %s\n", f.warning.c_str());
+        for (const std::string& w : f.warnings) std::fprintf(stderr, "nibble: warning: %s\n", w.c_str());
         format = std::move(f.format);
+        if (base.constraint)
+            format->set_thinking({Thinking::Mode::off, {}});  // thoughts would not keep to it
     }
     const std::string chat_needed = raw       ? "leave out --raw"
                                     : special ? "leave out --special"
@@ -98,7 +100,11 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path&
             const RenderedPrompt rendered = NIBBLE_TRY(format->render(c));
             r.prompt = format->encode(rendered);
             r.stop.insert(r.stop.end(), format->stops().begin(), format->stops().end());
-            if (echo) answer.prompt = rendered.text();
+            answer.thinks = rendered.opens_thinking;
+            if (echo)
+                answer.before = rendered.text();
+            else if (answer.thinks && !hide_thinking)
+                answer.before = cat(think_open, "\n");
         } else {
             if (!c.system.empty() || c.messages.size() > 1)
                 return Error{ErrorCode::invalid_argument, cat("prompt ", output.answers().size() + 1),
@@ -106,7 +112,7 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path&
             EncodeOptions encode;
             encode.parse_special = special;
             r.prompt = tokenizer.encode(c.messages.back().content, encode);
-            if (echo) answer.prompt = c.messages.back().content;
+            if (echo) answer.before = c.messages.back().content;
         }
         r.max_tokens = n;
         r.ignore_eos = ignore_eos;
@@ -240,15 +246,15 @@ Result<int> RunCommand::operator()() const {
     if (std::ranges::find(stop, "") != stop.end())
         return Error{ErrorCode::invalid_argument, "--stop", "is empty",
                      "an unset variable? leave the option out"};
-    if (jsonl && base.decoding.kind != Decoding::Kind::sample)
-        return Error{ErrorCode::invalid_argument, "--jsonl",
-                     "tells tokens as they come; of --beams and --best-of the answer is known at the end",
-                     "use --json"};
     EngineConfig config = NIBBLE_TRY(options.config());
     if (constraint.reads_standard_input() && (prompts.file == "-" || prompts.prompts == "-"))
         return Error{ErrorCode::invalid_argument, "standard input",
                      "cannot be the prompt and what it is to follow", "put one of them into a file"};
     std::optional<Grammar> grammar = NIBBLE_TRY(constraint.read());
+    if (grammar && chat_template.thinking.mode == Thinking::Mode::on)
+        return Error{ErrorCode::invalid_argument, "--think",
+                     "has no place in an answer that follows a grammar",
+                     "leave it out: such an answer comes without thoughts"};
     const std::vector<Conversation> conversations = NIBBLE_TRY(prompts.read());
     config.runner.max_sequences =
         static_cast<int32_t>(std::min(conversations.size(), static_cast<size_t>(parallel))) *
@@ -273,7 +279,8 @@ Result<int> RunCommand::operator()() const {
         parameters.update(to_json(params));
     if (decoding.best_of) parameters["best_of"] = decoding.best_of;
     const RunFormat format = json ? RunFormat::json : jsonl ? RunFormat::jsonl : RunFormat::text;
-    RunOutput output(format, !prompts.prompts.empty(), engine.tokenizer(), std::move(parameters), load);
+    RunOutput output({format, !prompts.prompts.empty(), hide_thinking}, engine.tokenizer(),
+                     std::move(parameters), load);
     end_in_order();
     const Clock::time_point begin = Clock::now();
     if (grammar) base.constraint = NIBBLE_TRY(engine.constraint(std::move(*grammar)));
@@ -299,8 +306,9 @@ void add_output(Flags& flags, RunCommand& c) {
     const auto json = flags.on("--json", c.json, "one JSON object: text, tokens, timings, parameters");
     const auto jsonl = flags.on("--jsonl", c.jsonl, "one line of JSON per event");
     json.group(group);
-    jsonl.excludes(json).group(group);
+    jsonl.excludes(json).group(more);
     flags.on("-q,--quiet", c.quiet, "no statistics on stderr").group(group);
+    flags.on("--hide-thinking", c.hide_thinking, "the answer alone; in JSON its thoughts apart").group(group);
     flags.value("--logprobs", c.logprobs, "in JSON: log-probabilities, with N alternatives per token")
         .range(0, 1000)
         .group(more);
@@ -322,7 +330,8 @@ void add_answer(Flags& flags, RunCommand& c) {
     const auto special =
         flags.on("--special", c.special, "control tokens in the prompt are parsed; implies --raw")
             .group(more);
-    for (const Flag o : {raw, special}) o.excludes("--template").excludes("--system");
+    for (const Flag o : {raw, special})
+        for (const char* other : {"--template", "--template-set", "--think", "--system"}) o.excludes(other);
     special.excludes(chat);
     flags.value("-n,--n-predict", c.n, "tokens to generate [until the text or context ends]")
         .range(-1, int64_t{1} << 40)  // -1 says that there is no limit
@@ -340,6 +349,8 @@ std::function<Result<int>()> setup(Flags& flags) {
     add_output(flags, *c);
     c->sampling.add(flags);
     c->decoding.add(flags, "More about the answer");
+    // It tells tokens as they come; of these the answer is known at the end.
+    for (const char* late : {"--beams", "--best-of"}) flags.find("--jsonl")->excludes(late);
     c->model.add(flags);
     c->options.add_all(flags);
     flags.examples(

@@ -35,7 +35,11 @@ Result<std::tm> parse_time(const std::string& text) {
     std::tm t{};
     const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &t);
     if (!end) end = ::strptime(text.c_str(), "%Y-%m-%d", &(t = {}));
-    if (!end || *end)
+    std::tm day = t;
+    day.tm_hour = 12;
+    day.tm_isdst = -1;
+    std::mktime(&day);  // takes the 30th of February for a day of March
+    if (!end || *end || day.tm_mday != t.tm_mday)
         return Error{ErrorCode::invalid_argument, "--now", cat("'", text, "' is not a time"),
                      "write 2026-11-20T12:00:00"};
     t.tm_isdst = -1;
@@ -61,6 +65,12 @@ Result<int> TemplateCommand::operator()() const {
     input.eos_token = text_of("eos_token");
     input.add_generation_prompt = !j.contains("add_generation_prompt") || j["add_generation_prompt"] == true;
     if (j.contains("tools")) input.tools = j["tools"];
+    if (j.contains("chat_template_kwargs")) {  // as servers call them
+        input.extra = j["chat_template_kwargs"];
+        if (!input.extra.is_object() && !input.extra.is_null())
+            return Error{ErrorCode::invalid_argument, where, "has chat_template_kwargs that are no object",
+                         "write {\"enable_thinking\": false}"};
+    }
     if (!now.empty()) input.now = NIBBLE_TRY(parse_time(now));
     auto rendered = chat.render(input);
     if (!rendered) {
@@ -80,7 +90,8 @@ std::function<Result<int>()> setup(Flags& flags) {
         .type_name("TEMPLATE");
     flags
         .value("--conversation", c->conversation,
-               "JSON: messages, add_generation_prompt, bos_token, eos_token; - is stdin")
+               "JSON: messages, add_generation_prompt, bos_token, eos_token, tools, "
+               "chat_template_kwargs; - is stdin")
         .required()
         .type_name("FILE");
     flags.value("--now", c->now, "the time that the template sees, e.g. 2026-11-20T12:00:00")

@@ -91,13 +91,29 @@ Flag Flags::each_value(const std::string& names, std::function<void(const std::s
     return Flag(command_->add_option_function<std::string>(names, std::move(take), help));
 }
 
+namespace {
+
+void hand_over(const std::function<Result<void>(const std::string&)>& take, const std::string& text) {
+    if (const Result<void> taken = take(text); !taken) {
+        const Error& e = taken.error();
+        throw CLI::ValidationError(e.where, e.fix.empty() ? e.what : cat(e.what, "; ", e.fix));
+    }
+}
+
+}  // namespace
+
 Flag Flags::each_checked(const std::string& names, std::function<Result<void>(const std::string&)> take,
                          const std::string& help) const {
-    const auto hand_over = [take = std::move(take)](const std::string& text) {
-        if (const Result<void> taken = take(text); !taken)
-            throw CLI::ValidationError(taken.error().where, taken.error().what);
+    return each_value(
+        names, [take = std::move(take)](const std::string& text) { hand_over(take, text); }, help);
+}
+
+Flag Flags::all_checked(const std::string& names, std::function<Result<void>(const std::string&)> take,
+                        const std::string& help) const {
+    const auto each = [take = std::move(take)](const std::vector<std::string>& values) {
+        for (const std::string& v : values) hand_over(take, v);
     };
-    return each_value(names, hand_over, help);
+    return Flag(command_->add_option_function<std::vector<std::string>>(names, each, help)).once_each();
 }
 
 Flag Flags::joined_value(const std::string& names, std::function<void(const std::string&)> take,

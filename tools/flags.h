@@ -58,6 +58,9 @@ class Flags {
     // Likewise; an Error is one of the command line.
     Flag each_checked(const std::string& names, std::function<Result<void>(const std::string&)> take,
                       const std::string& help) const;
+    // Likewise of a flag that may be repeated: all its values count.
+    Flag all_checked(const std::string& names, std::function<Result<void>(const std::string&)> take,
+                     const std::string& help) const;
     // Likewise of a list in one text: what repetitions give is joined by commas.
     Flag joined_value(const std::string& names, std::function<void(const std::string&)> take,
                       const std::string& help) const;

@@ -41,12 +41,13 @@ nlohmann::ordered_json to_json(const SamplerParams& params) {
 
 size_t RunOutput::add(RunAnswer answer) {
     std::string& pending = pending_.emplace_back();
-    if (format_ == RunFormat::text) pending = answer.prompt;
-    if (format_ == RunFormat::jsonl)
+    if (view_.format == RunFormat::text) pending = answer.before;
+    if (view_.format == RunFormat::jsonl)
         pending =
             json_text(
                 {{"event", "start"}, {"index", answers_.size()}, {"prompt_tokens", answer.prompt_tokens}}) +
             "\n";
+    splitters_.emplace_back(answer.thinks);
     answers_.push_back(std::move(answer));
     return answers_.size() - 1;
 }
@@ -87,9 +88,10 @@ void RunOutput::take(const Event& e) {
     if (!e.alternatives.empty()) take_alternatives(a, e);
     a.text += e.text;
     a.finish = e.finish;
-    if (format_ == RunFormat::text) show(index, e.text);
-    if (format_ == RunFormat::jsonl && e.token >= 0) {
-        Json line = {{"event", "token"}, {"index", index}, {"token", e.token}, {"text", e.text}};
+    const std::string text = visible(index, e);
+    if (view_.format == RunFormat::text) show(index, text);
+    if (view_.format == RunFormat::jsonl && e.token >= 0) {
+        Json line = {{"event", "token"}, {"index", index}, {"token", e.token}, {"text", text}};
         if (!one.is_null()) line["logprob"] = e.logprob, line["top"] = one["top"];
         show(index, json_text(line) + "\n");
     }
@@ -105,13 +107,33 @@ void RunOutput::fail(const Error& error) {
 }
 
 void RunOutput::end(size_t index) {
-    if (format_ == RunFormat::text && answers_.size() > 1 && answers_[index].error.empty()) show(index, "\n");
-    if (format_ == RunFormat::json) show(index, json_text(result(index)));
-    if (format_ == RunFormat::jsonl) {
+    if (view_.format == RunFormat::text && answers_.size() > 1 && answers_[index].error.empty())
+        show(index, "\n");
+    if (view_.format == RunFormat::json) show(index, json_text(result(index)));
+    if (view_.format == RunFormat::jsonl) {
         Json line = {{"event", "end"}, {"index", index}};
         line.update(result(index));
         show(index, json_text(line) + "\n");
     }
+}
+
+// What the event adds to the text that is shown.
+std::string RunOutput::visible(size_t index, const Event& e) {
+    if (!view_.hide_thinking) return e.text;
+    std::string text;
+    const auto add = [&](const std::vector<ThoughtSplitter::Piece>& pieces) {
+        for (const auto& [piece, thought] : pieces)
+            if (!thought) text += piece;
+    };
+    add(splitters_[index].push(e.text));
+    if (e.finish != Finish::none) add(splitters_[index].flush());
+    return text;
+}
+
+nlohmann::ordered_json RunOutput::text_of(const RunAnswer& a, const std::string& text) const {
+    if (!view_.hide_thinking) return {{"text", a.before + text}};
+    SplitAnswer split = split_thoughts(text, a.thinks);
+    return {{"text", a.before + split.answer}, {"thinking", std::move(split.thoughts)}};
 }
 
 void RunOutput::show(size_t index, const std::string& text) { pending_[index] += text; }
@@ -119,21 +141,23 @@ void RunOutput::show(size_t index, const std::string& text) { pending_[index] +=
 nlohmann::ordered_json RunOutput::result(size_t index) const {
     const RunAnswer& a = answers_[index];
     const auto n = static_cast<int64_t>(a.tokens.size());
-    Json j = {{"text", a.prompt + a.text},
-              {"tokens", a.tokens},
+    Json j = text_of(a, a.text);
+    j.update({{"tokens", a.tokens},
               {"finish", a.error.empty() ? name(a.finish) : "error"},
-              {"prompt_tokens", a.prompt_tokens}};
+              {"prompt_tokens", a.prompt_tokens}});
     if (!a.error.empty()) j["error"] = a.error;
     if (!a.logprobs.is_null()) j["logprobs"] = a.logprobs;
     if (!a.alternatives.empty()) {
         j["score"] = a.alternatives[0].score;
         j["alternatives"] = Json::array();
-        for (const Alternative& x : a.alternatives)
-            j["alternatives"].push_back({{"text", a.prompt + x.text},
-                                         {"tokens", x.tokens},
-                                         {"finish", name(x.finish)},
-                                         {"logprob", x.logprob},
-                                         {"score", x.score}});
+        for (const Alternative& x : a.alternatives) {
+            Json one = text_of(a, x.text);
+            one.update({{"tokens", x.tokens},
+                        {"finish", name(x.finish)},
+                        {"logprob", x.logprob},
+                        {"score", x.score}});
+            j["alternatives"].push_back(std::move(one));
+        }
         for (size_t i = 0; i < a.alternatives.size() && parameters_.contains("best_of"); ++i)
             j["alternatives"][i]["seed"] = a.alternatives[i].seed;
     }
@@ -152,7 +176,8 @@ Result<void> RunOutput::flush() {
     while (current_ < answers_.size()) {
         std::string& text = pending_[current_];
         const bool ended = answers_[current_].ended();
-        if (format_ == RunFormat::json && ended && is_list_) text = (current_ == 0 ? "[\n" : ",\n") + text;
+        if (view_.format == RunFormat::json && ended && view_.is_list)
+            text = (current_ == 0 ? "[\n" : ",\n") + text;
         std::fwrite(text.data(), 1, text.size(), stdout);
         if (!text.empty()) ends_line_ = text.ends_with('\n');
         text.clear();
@@ -164,7 +189,7 @@ Result<void> RunOutput::flush() {
 
 Result<void> RunOutput::finish() {
     NIBBLE_TRY(flush());
-    if (format_ == RunFormat::json) std::fputs(is_list_ ? "\n]\n" : "\n", stdout);
+    if (view_.format == RunFormat::json) std::fputs(view_.is_list ? "\n]\n" : "\n", stdout);
     return flush_output();
 }
 

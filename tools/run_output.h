@@ -20,7 +20,8 @@ enum class RunFormat : uint8_t { text, json, jsonl };
 struct RunAnswer {
     using Clock = std::chrono::steady_clock;
     RequestId id = 0;
-    std::string prompt;  // shown first with --echo
+    std::string before;   // shown first: the prompt with --echo, else the mark of thoughts that it ended with
+    bool thinks = false;  // the prompt ended with it
     int64_t prompt_tokens = 0;
     std::string text;
     std::vector<Token> tokens;
@@ -43,17 +44,17 @@ struct LoadTime {
     double total = 0, pack = 0;
 };
 
+struct RunView {
+    RunFormat format = RunFormat::text;
+    bool is_list = false;        // --json writes an array, of however many answers
+    bool hide_thinking = false;  // text is the answer alone; its thoughts are a field of JSON
+};
+
 class RunOutput {
   public:
-    // `is_list`: --json writes an array, of however many answers. `parameters` and `load` become part of
-    // every JSON object.
-    RunOutput(RunFormat format, bool is_list, const Tokenizer& tokenizer, nlohmann::ordered_json parameters,
-              LoadTime load)
-        : format_(format),
-          is_list_(is_list),
-          tokenizer_(&tokenizer),
-          parameters_(std::move(parameters)),
-          load_(load) {}
+    // `parameters` and `load` become part of every JSON object.
+    RunOutput(RunView view, const Tokenizer& tokenizer, nlohmann::ordered_json parameters, LoadTime load)
+        : view_(view), tokenizer_(&tokenizer), parameters_(std::move(parameters)), load_(load) {}
 
     size_t add(RunAnswer answer);  // in the order of the prompts
     void take(const Event& event);
@@ -67,17 +68,19 @@ class RunOutput {
   private:
     void take_alternatives(RunAnswer& a, const Event& event) const;
     nlohmann::ordered_json details(Token token, const TokenDetail& detail) const;
+    std::string visible(size_t index, const Event& event);
+    nlohmann::ordered_json text_of(const RunAnswer& a, const std::string& text) const;
     void show(size_t index, const std::string& text);
     void end(size_t index);
     nlohmann::ordered_json result(size_t index) const;
 
-    RunFormat format_;
-    bool is_list_;
+    RunView view_;
     const Tokenizer* tokenizer_;
     nlohmann::ordered_json parameters_;
     LoadTime load_;
     std::vector<RunAnswer> answers_;
-    std::vector<std::string> pending_;  // per answer: not written yet
+    std::vector<std::string> pending_;        // per answer: not written yet
+    std::vector<ThoughtSplitter> splitters_;  // per answer
     size_t current_ = 0;
     bool ends_line_ = true;
 };

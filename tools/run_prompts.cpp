@@ -25,15 +25,23 @@ Error bad_line(const std::string& file, size_t line, std::string what) {
             "write {\"prompt\": \"...\"} or {\"messages\": [...]}"};
 }
 
+constexpr std::string_view known_keys[] = {"prompt", "system", "messages"};
+
+// Other text in braces may be a prompt.
+bool begins_as_ours(std::string line) {
+    std::erase_if(line, [](char c) { return c == ' ' || c == '\t'; });
+    return std::ranges::any_of(known_keys,
+                               [&](std::string_view k) { return line.starts_with(cat("{\"", k, "\":")); });
+}
+
 // {"prompt": text, "system": text} or {"messages": [{"role", "content"}, ...]}.
 Result<Conversation> from_json(const std::string& file, size_t line, const Json& j, std::string system) {
     const auto text = [](const Json& o, const char* key) -> const std::string* {
         return o.is_object() && o.contains(key) && o[key].is_string() ? &o[key].get_ref<const std::string&>()
                                                                       : nullptr;
     };
-    constexpr std::string_view known[] = {"prompt", "system", "messages"};
     for (const auto& [key, value] : j.items())
-        if (std::ranges::find(known, key) == std::end(known))
+        if (std::ranges::find(known_keys, key) == std::end(known_keys))
             return bad_line(file, line, cat("has '", key.substr(0, 40), "', which is not known here"));
     for (const char* key : {"prompt", "system"})
         if (j.contains(key) && !j[key].is_string())
@@ -56,7 +64,8 @@ Result<Conversation> from_json(const std::string& file, size_t line, const Json&
             else
                 return bad_line(file, line, cat("has the role '", role->substr(0, 40), "'"));
         }
-    if (c.messages.empty() || c.messages.back().role != "user") return bad_line(file, line, "has no prompt");
+    if (c.messages.empty() || c.messages.back().role != "user" || c.messages.back().content.empty())
+        return bad_line(file, line, "has no prompt");
     return c;
 }
 
@@ -64,13 +73,14 @@ Result<Conversation> from_json(const std::string& file, size_t line, const Json&
 
 void PromptSource::add(Flags& flags) {
     const std::string group = "Prompt";
-    flags.value("prompt", words, "the prompt").every();
+    const Flag positional = flags.value("prompt", words, "the prompt").every();
     flags.value("-p,--prompt", prompt, "the prompt; a file or piped text is added").group(group);
     flags.value("-f,--file", file, "read the prompt from a file; - is stdin").type_name("FILE").group(group);
     flags.value("--prompts", prompts, "answer every line of a file (text or JSON)")
         .type_name("FILE")
         .excludes("--prompt")
         .excludes("--file")
+        .excludes(positional)
         .group(group);
     flags.value("--system", system, "the system prompt of a chat").group(group);
 }
@@ -82,6 +92,7 @@ Result<Conversation> PromptSource::one() const {
         std::string_view document = without_byte_order_mark(whole);
         if (document.ends_with('\n'))
             document.remove_suffix(1);  // as $(...) does: it ends the line, not the text
+        if (document.ends_with('\r')) document.remove_suffix(1);
         if (!text.empty() && !document.empty()) text += "\n\n";
         text += document;
     };
@@ -94,8 +105,6 @@ Result<Conversation> PromptSource::one() const {
 }
 
 Result<std::vector<Conversation>> PromptSource::many() const {
-    if (!words.empty())  // -p and -f are settled by add()
-        return Error{ErrorCode::invalid_argument, "--prompts", "excludes a prompt", ""};
     const std::string whole = NIBBLE_TRY(read_input(prompts));
     const std::string_view text = without_byte_order_mark(whole);
     std::vector<Conversation> list;
@@ -117,6 +126,8 @@ Result<std::vector<Conversation>> PromptSource::many() const {
         if (j.is_object()) {
             list.push_back(NIBBLE_TRY(from_json(prompts, number, j, system)));
             has_json = true;
+        } else if (j.is_discarded() && begins_as_ours(line)) {
+            return bad_line(prompts, number, "begins as a JSON object and is none");
         } else {
             if (plain == 0) plain = number;
             list.push_back({system, {{"user", line}}});

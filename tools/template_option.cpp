@@ -6,6 +6,7 @@
 
 #include "ggml/base/folder.h"
 #include "ggml/base/mapped_file.h"
+#include "ggml/file/json.h"
 
 namespace nibble {
 namespace fs = std::filesystem;
@@ -66,28 +67,86 @@ Result<ChatTemplate> own_template(const std::string& source, const fs::path& mod
                  "--template does without the model's"};
 }
 
+Result<Thinking> find_thinking(std::string_view think) {
+    constexpr std::string_view efforts[] = {"minimal", "low", "medium", "high", "max"};
+    if (think == "off") return Thinking{Thinking::Mode::off, {}};
+    if (think == "on") return Thinking{Thinking::Mode::on, {}};
+    if (std::ranges::find(efforts, think) != std::end(efforts))
+        return Thinking{Thinking::Mode::on, std::string(think)};
+    return Error{ErrorCode::invalid_argument, "--think",
+                 cat("'", think, "' is neither a switch nor an effort"),
+                 "use on, off, minimal, low, medium, high or max"};
+}
+
+namespace {
+
+// NAME=VALUE; a value that is no JSON is text.
+Result<void> set_variable(nlohmann::ordered_json& variables, const std::string& given) {
+    const size_t at = given.find('=');
+    if (at == std::string::npos || at == 0)
+        return Error{ErrorCode::invalid_argument, "--template-set", cat("'", given, "' sets nothing"),
+                     "write NAME=VALUE, e.g. enable_thinking=false"};
+    const std::string value = given.substr(at + 1);
+    nlohmann::ordered_json json = value;
+    if (!nests_deeper(value))
+        if (auto parsed = nlohmann::ordered_json::parse(value, nullptr, false); !parsed.is_discarded())
+            json = std::move(parsed);
+    variables[given.substr(0, at)] = std::move(json);
+    return {};
+}
+
+// What to say where --think changes nothing.
+std::string no_switch(const Tokenizer& tokenizer, const Thinking& thinking) {
+    const bool may_think = tokenizer.thought_tokens() || tokenizer.find(think_open);
+    if (thinking.mode == Thinking::Mode::off && !may_think) return {};  // as asked for
+    return thinking.effort.empty() ? "--think: the chat template has no switch for thoughts"
+                                   : "--think: the chat template knows no effort, just on or off at most";
+}
+
+}  // namespace
+
 void TemplateOption::add(Flags& flags, const std::string& group) {
+    const std::string more = "More about the template";
     flags.value("--template", given, "chat template: a name or a file [the model's]")
         .type_name("TEMPLATE")
+        .group(more);
+    flags
+        .each_checked(
+            "--think",
+            [this](const std::string& text) -> Result<void> {
+                thinking = NIBBLE_TRY(find_thinking(text));
+                return {};
+            },
+            "whether it thinks first, or how much [the template's]")
+        .type_name("on|off|EFFORT")
         .group(group);
+    flags
+        .all_checked(
+            "--template-set", [this](const std::string& text) { return set_variable(variables, text); },
+            "a variable of the template, JSON or text; may be repeated")
+        .type_name("NAME=VALUE")
+        .group(more);
 }
 
 Result<ModelFormat> TemplateOption::format(const Tokenizer& tokenizer, const fs::path& model) const {
     const auto& own = tokenizer.vocab().chat_template;
-    if (!given.empty()) return ModelFormat{{tokenizer, NIBBLE_TRY(named_template(given)), false}, ""};
-    if (own) {
-        auto parsed = own_template(*own, model);
-        if (!parsed) {
-            Error e = parsed.error();
-            e.fix = cat("--template ", fallback_template(tokenizer), " does without the model's");
-            return e;
-        }
-        return ModelFormat{{tokenizer, std::move(*parsed), true}, ""};
+    const std::string fallback = fallback_template(tokenizer);
+    const auto named = [&](const std::string& name) { return named_template(name); };
+    auto chat = !given.empty() ? named(given) : own ? own_template(*own, model) : named(fallback);
+    if (!chat && given.empty() && own) {
+        Error e = std::move(chat).error();
+        e.fix = cat("--template ", fallback, " does without the model's");
+        return e;
     }
-    const std::string name = fallback_template(tokenizer);
-    return ModelFormat{
-        {tokenizer, NIBBLE_TRY(named_template(name)), false},
-        cat("the model carries no chat template; '", name, "' is used (choose with --template)")};
+    const bool is_own = own && given.empty();
+    ModelFormat f{{tokenizer, NIBBLE_TRY(std::move(chat)), is_own, variables}, {}};
+    if (!own && given.empty())
+        f.warnings.push_back(
+            cat("the model carries no chat template; '", fallback, "' is used (choose with --template)"));
+    if (thinking.mode != Thinking::Mode::as_template && !f.format.set_thinking(thinking))
+        if (std::string text = no_switch(tokenizer, thinking); !text.empty())
+            f.warnings.push_back(std::move(text));
+    return f;
 }
 
 }  // namespace nibble

@@ -16,13 +16,18 @@ Result<std::string> template_text(const std::string& name);
 std::string fallback_template(const Tokenizer& tokenizer);
 std::vector<std::string> template_names();
 
+// Of a word as --think takes it: a switch or an effort.
+Result<Thinking> find_thinking(std::string_view think);
+
 struct ModelFormat {
     ChatFormat format;
-    std::string warning;  // empty: nothing to say
+    std::vector<std::string> warnings;
 };
 
 struct TemplateOption {
     std::string given;
+    Thinking thinking;
+    nlohmann::ordered_json variables;  // null: none
     void add(Flags& flags, const std::string& group);
     // For a model's file and its tokenizer, which must outlive the format.
     Result<ModelFormat> format(const Tokenizer& tokenizer, const std::filesystem::path& model) const;

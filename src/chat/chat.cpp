@@ -49,7 +49,7 @@ int32_t Chat::reserve() const {
 
 Result<Chat::Prompt> Chat::make_prompt() {
     const RenderedPrompt rendered = NIBBLE_TRY(format_.render(conversation, sent_.first));
-    Prompt p{rendered.text(), {}, rendered.opens_thinking()};
+    Prompt p{rendered.text(), {}, rendered.opens_thinking};
     // Behind what the model has seen comes a control token in the usual case: then nothing merges across.
     if (!known_text_.empty() && p.text.starts_with(known_text_)) {
         std::vector<TemplateSegment> rest;
@@ -127,6 +127,7 @@ Request Chat::request_for(const Prompt& prompt, const std::vector<Token>& genera
     Request r;
     r.prompt = prompt.tokens;
     r.prompt.insert(r.prompt.end(), generated.begin(), generated.end());
+    r.begun = generated.size();
     r.sampling = options.sampling;
     r.max_tokens = options.max_tokens < 0
                        ? -1
@@ -192,7 +193,7 @@ Result<Turn> Chat::answer_last(const ChatHooks& hooks) {
     Turn turn;
     turn.prompt_tokens = static_cast<int32_t>(prompt.tokens.size());
     if (prompt.opens_thinking) {  // belongs to the answer for whoever shows or renders it
-        turn.text = "<think>\n";
+        turn.text = cat(think_open, "\n");
         if (hooks.text) hooks.text(turn.text);
     }
     std::vector<Token> generated;

@@ -2,8 +2,14 @@
 // The template owns BOS: the ids are those of its text, nothing is added.
 #include "src/chat/format.h"
 
+#include <utility>
+
+#include "ggml/base/cat.h"
+
 namespace nibble {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr std::string_view white = " \t\r\n";
 
@@ -29,24 +35,79 @@ std::string RenderedPrompt::text() const {
     return all;
 }
 
-bool RenderedPrompt::opens_thinking() const {
-    if (segments.empty() || !segments.back().from_template) return false;
-    const std::string_view end = segments.back().text;
-    return end.substr(0, end.find_last_not_of(white) + 1).ends_with("<think>");
+ChatFormat::ChatFormat(const Tokenizer& tokenizer, ChatTemplate chat, bool own,
+                       nlohmann::ordered_json variables)
+    : tokenizer_(&tokenizer), chat_(std::move(chat)), own_(own), variables_(std::move(variables)) {
+    stops_ = find_stops();
 }
 
-ChatFormat::ChatFormat(const Tokenizer& tokenizer, ChatTemplate chat, bool own)
-    : tokenizer_(&tokenizer), chat_(std::move(chat)), own_(own) {
-    stops_ = find_stops();
+bool ChatFormat::set_thinking(Thinking thinking) {
+    Conversation probe;
+    probe.messages = {{"user", "nibble"}};
+    const auto prompt_with = [&](const Thinking& t) {
+        thinking_ = t;
+        const auto prompt = render(probe);
+        return prompt ? prompt->text() : prompt.error().message();
+    };
+    using Mode = Thinking::Mode;
+    Thinking other{thinking.mode == Mode::off ? Mode::on : Mode::off, {}};
+    // One of two efforts may be the template's own choice.
+    bool changes = !thinking.effort.empty()
+                       ? prompt_with({Mode::on, "low"}) != prompt_with({Mode::on, "high"})
+                       : prompt_with(thinking) != prompt_with(other);
+    thinking_ = std::move(thinking);
+    return changes;
 }
 
 ChatTemplate::Input ChatFormat::input(const Conversation& c, size_t first) const {
     const Vocab& v = tokenizer_->vocab();
     ChatTemplate::Input in;
     in.messages = messages_json(c, first);
+    separate_thoughts(in.messages);
     if (v.bos && (own_ || v.add_bos)) in.bos_token = tokenizer_->piece(*v.bos);
     if (v.eos) in.eos_token = tokenizer_->piece(*v.eos);
+    in.extra = variables_;
+    if (thinking_.mode == Thinking::Mode::as_template) return in;
+    const bool on = thinking_.mode == Thinking::Mode::on;
+    for (const char* name : {"enable_thinking", "thinking"}) in.extra[name] = on;  // whichever it looks for
+    if (!on) in.extra["thinking_budget"] = 0;
+    if (!thinking_.effort.empty()) in.extra["reasoning_effort"] = thinking_.effort;
     return in;
+}
+
+void ChatFormat::separate_thoughts(Json& messages) const {
+    const auto& tokens = tokenizer_->thought_tokens();
+    if (!tokens || tokens->marks->open == think_open) return;
+    for (Json& m : messages) {
+        if (m["role"] != "assistant") continue;
+        SplitAnswer split = split_thoughts(m["content"].get_ref<const std::string&>());
+        m["content"] = std::move(split.answer);
+        if (split.thoughts.empty()) continue;
+        m["thinking"] = split.thoughts;  // as gpt-oss calls them
+        m["reasoning_content"] = std::move(split.thoughts);
+    }
+}
+
+// The mark that closes what the prompt ends with the opening mark of; empty: it does not.
+std::string_view ChatFormat::closing_mark(const RenderedPrompt& prompt) const {
+    if (prompt.segments.empty() || !prompt.segments.back().from_template) return {};
+    std::string_view end = prompt.segments.back().text;
+    end = end.substr(0, end.find_last_not_of(white) + 1);
+    if (end.ends_with(think_open)) return think_close;
+    const auto& tokens = tokenizer_->thought_tokens();
+    const bool plain = tokens && tokens->marks->name_end.empty();
+    return plain && end.ends_with(tokens->marks->open) ? tokens->marks->close : "";
+}
+
+void ChatFormat::answer_directly(RenderedPrompt& prompt) const {
+    const auto& tokens = tokenizer_->thought_tokens();
+    std::string begin;
+    if (prompt.opens_thinking)
+        begin = cat("\n", closing_mark(prompt), "\n\n");
+    else if (tokens && prompt.text().find(tokens->marks->next) != std::string::npos)  // in its own format
+        begin = tokens->marks->direct;
+    if (!begin.empty()) prompt.segments.push_back({std::move(begin), true});
+    prompt.opens_thinking = false;
 }
 
 Result<RenderedPrompt> ChatFormat::render(const Conversation& c, size_t first) const {
@@ -56,7 +117,10 @@ Result<RenderedPrompt> ChatFormat::render(const Conversation& c, size_t first) c
         e.code = ErrorCode::unsupported;  // the command was right: the template refuses this conversation
         return e;
     }
-    return RenderedPrompt{std::move(*segments)};
+    RenderedPrompt prompt{std::move(*segments)};
+    prompt.opens_thinking = !closing_mark(prompt).empty();
+    if (thinking_.mode == Thinking::Mode::off) answer_directly(prompt);
+    return prompt;
 }
 
 std::vector<Token> ChatFormat::encode(const RenderedPrompt& prompt) const {
@@ -74,7 +138,9 @@ std::vector<std::string> ChatFormat::find_stops() const {
     if (answer == std::string::npos || next == std::string::npos || next < answer + 8) return {};
     const std::string marker = end_marker(std::string_view(*rendered).substr(answer + 8, next - answer - 8));
     const auto id = tokenizer_->find(marker);
-    if (marker.empty() || (id && (tokenizer_->is_end_of_generation(*id) || tokenizer_->is_end_of_part(*id))))
+    const auto& thoughts = tokenizer_->thought_tokens();
+    if (marker.empty() ||
+        (id && (tokenizer_->is_end_of_generation(*id) || (thoughts && thoughts->close == *id))))
         return {};
     return {marker};
 }

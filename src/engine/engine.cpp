@@ -246,6 +246,8 @@ Result<RequestId> Engine::submit(Request request) {
                                                     StopMatcher({}),
                                                     {}});
     s->tokens = s->request->prompt;
+    for (const Token t : std::span(s->tokens).last(std::min(s->request->begun, s->tokens.size())))
+        (void)s->detokenizer.push(t);
     s->rng = Rng(s->request->sampling.seed.value_or(0), s->request->stream);
     s->stop = StopMatcher(s->request->stop);
     if (s->request->decoding.kind != Decoding::Kind::sample) {

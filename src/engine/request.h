@@ -22,9 +22,11 @@ struct Request {
     int64_t max_tokens = -1;        // -1: until something else ends it
     std::vector<std::string> stop;  // the text ends before the first of these
     bool ignore_eos = false;        // end-of-generation tokens are never chosen
-    uint64_t stream = 0;            // tells samples of one prompt and seed apart
-    int32_t logprobs = -1;          // >= 0: report log-probabilities, with so many alternatives
-    Decoding decoding;              // other than sample: the answer comes whole, at the end
+    // So many tokens at the end of the prompt are the beginning of the answer: text goes on behind theirs.
+    size_t begun = 0;
+    uint64_t stream = 0;    // tells samples of one prompt and seed apart
+    int32_t logprobs = -1;  // >= 0: report log-probabilities, with so many alternatives
+    Decoding decoding;      // other than sample: the answer comes whole, at the end
     // What the answer must be, e.g. from Engine::constraint(); may be shared by requests of one engine.
     std::shared_ptr<Constraint> constraint;
 };

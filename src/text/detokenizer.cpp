@@ -2,6 +2,8 @@
 // Each longest beginning of a character that stays unfinished becomes one U+FFFD (Unicode 15, section 3.9).
 #include "src/text/detokenizer.h"
 
+#include <utility>
+
 #include "src/text/utf8.h"
 
 namespace nibble {
@@ -17,11 +19,16 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool fresh)
                    tokenizer.vocab().add_space_prefix) {}
 
 std::string Detokenizer::push(Token token) {
-    if (tokenizer_->is_control(token)) return {};
-    std::string_view piece = tokenizer_->piece(token);
-    if (strip_space_ && piece.starts_with(' ')) piece.remove_prefix(1);
-    strip_space_ = false;
-    pending_ += piece;
+    std::string_view piece;
+    if (!tokenizer_->is_control(token)) {
+        piece = tokenizer_->piece(token);
+        if (std::exchange(strip_space_, false) && piece.starts_with(' ')) piece.remove_prefix(1);
+    }
+    const auto& thoughts = tokenizer_->thought_tokens();
+    if (thoughts)
+        pending_ += parts_.push(*thoughts, token, piece);
+    else
+        pending_ += piece;
     std::string out;
     std::string_view rest = pending_;
     while (!rest.empty()) {

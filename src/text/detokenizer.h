@@ -1,5 +1,6 @@
 // Detokenizer: generated tokens to text that can be printed at once: complete UTF-8 characters only.
-// Control tokens have no text. Bytes that can never become a character are shown as U+FFFD.
+// Control tokens have no text, but for those that mark thoughts. Bytes that can never become a character are
+// shown as U+FFFD.
 #pragma once
 
 #include <string>
@@ -22,6 +23,7 @@ class Detokenizer {
   private:
     const Tokenizer* tokenizer_;
     bool strip_space_;
+    PartReader parts_;
     std::string pending_;  // at most 3 bytes between calls: the beginning of a character
 };
 

@@ -93,7 +93,7 @@ struct Tokenizer::State {
     std::unordered_map<std::string_view, Token> ids;  // views into vocab.tokens
     std::vector<std::string> pieces;                  // raw bytes by token
     std::vector<Token> ends;                          // in order
-    std::optional<Token> part_end;
+    std::optional<ThoughtTokens> thoughts;
     std::array<Token, 256> bytes;     // the token of a byte, -1 if there is none
     MergeTable merges;                // bpe
     std::vector<uint32_t> ranks;      // spm: by token, from scores
@@ -198,14 +198,12 @@ Result<void> Tokenizer::State::index_tokens() {
         if (id) ends.push_back(*id);
     std::ranges::sort(ends);
     ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
-    const auto control = [this](std::string_view name) -> std::optional<Token> {
+    thoughts = find_thought_tokens([this](std::string_view name, bool control) {
         const auto it = ids.find(name);
-        if (it == ids.end() || type(it->second) != TokenType::control) return {};
-        return it->second;
-    };
-    // An answer of gpt-oss has parts, for its thoughts and for the reader, which end otherwise than it does.
-    if (control("<|return|>") && control("<|call|>")) part_end = control("<|end|>");
-    if (part_end) std::erase(ends, *part_end);
+        const bool found = it != ids.end() && (!control || type(it->second) == TokenType::control);
+        return found ? it->second : -1;
+    });
+    if (thoughts) std::erase(ends, thoughts->close);  // behind it the answer goes on
     return {};
 }
 
@@ -438,7 +436,7 @@ bool Tokenizer::is_control(Token t) const {
 
 bool Tokenizer::is_end_of_generation(Token t) const { return std::ranges::binary_search(state_->ends, t); }
 
-bool Tokenizer::is_end_of_part(Token t) const { return state_->part_end == t; }
+const std::optional<ThoughtTokens>& Tokenizer::thought_tokens() const { return state_->thoughts; }
 
 std::span<const Token> Tokenizer::ends() const { return state_->ends; }
 

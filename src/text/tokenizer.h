@@ -10,6 +10,7 @@
 
 #include "ggml/base/result.h"
 #include "src/text/segment.h"
+#include "src/text/thoughts.h"
 #include "src/text/vocab.h"
 
 namespace nibble {
@@ -44,8 +45,8 @@ class Tokenizer {
     bool is_control(Token token) const;
     bool is_end_of_generation(Token token) const;
     std::span<const Token> ends() const;  // for which that is true, in order
-    // Ends a part of an answer, behind which the answer goes on.
-    bool is_end_of_part(Token token) const;
+    // By which thoughts are told from the answer, where the vocabulary has tokens for that.
+    const std::optional<ThoughtTokens>& thought_tokens() const;
     std::optional<Token> find(std::string_view token_text) const;  // as the vocabulary spells it
 
   private:

@@ -65,14 +65,15 @@ TEST_CASE("run: many prompts, each with its own beams") {
 TEST_CASE("run: what a choice among answers cannot be combined with is refused, settings give way") {
     check_refused(ask({"--beams", "2", "--temp", "0.5"}), 2, "--temp");
     check_refused(ask({"--beams", "2", "--best-of", "2"}), 2, "--best-of");
-    check_refused(ask({"--beams", "2", "--jsonl"}), 2, "known at the end");
-    check_refused(ask({"--best-of", "2", "--jsonl"}), 2, "known at the end");
+    check_refused(ask({"--beams", "2", "--jsonl"}), 2, "--beams");
+    check_refused(ask({"--best-of", "2", "--jsonl"}), 2, "--best-of");
     check_refused(ask({"--length-penalty", "2"}), 2, "--beams");
     check_refused(ask({"--best-of", "2", "--temp", "0"}), 2, "temperature 0");
     check_refused(ask({"--beams", "0"}), 2, "--beams");
     check_refused(ask({"--beams", "65"}), 2, "--beams");
     const Scratch s;
-    ::setenv("NIBBLE_CONFIG", s.file("config.toml", "[run]\ntemp = 0.3\n").c_str(), 1);
+    ::setenv("NIBBLE_CONFIG", s.file("config.toml", "[run]\ntemp = 0.3\nbest-of = 2\n").c_str(), 1);
     CHECK(ask({"--beams", "2"}).code == 0);
+    CHECK(ask({"--jsonl"}).code == 0);
     ::unsetenv("NIBBLE_CONFIG");
 }

@@ -50,6 +50,7 @@ TEST_CASE("run: one prompt from -p, words, a file, a pipe, and both together") {
     CHECK(echoed({"-p", "Summarise:", "-f", s.file("d", "A fox.")}) == "Summarise:\n\nA fox.");
     CHECK(echoed({"Summarise:", "-f", s.file("d", "A fox.")}) == "Summarise:\n\nA fox.");
     CHECK(echoed({"-p", "Join:", "-f", s.file("d", "A fox.")}, "A king.\n") == "Join:\n\nA fox.\n\nA king.");
+    CHECK(echoed({"-f", s.file("crlf", "A fox.\r\n")}) == "A fox.");
     check_refused(run({}), 2, "prompt");
     check_refused(run({"-f", "/nonexistent"}), 1, "/nonexistent");
 }
@@ -68,6 +69,42 @@ TEST_CASE("run: the template, its absence, a named one, the system prompt") {
     check_refused(run({"--raw", "--system", "x", "-p", "Hi"}), 2, "--system");
     check_refused(run({"--raw", "--chat", "-p", "Hi"}), 2, "--raw");
     check_refused(run({"--template", "nosuch", "-p", "Hi"}), 1, "chatml");
+}
+
+TEST_CASE("run: thoughts shown, apart, switched off") {
+    const Scratch s;
+    const std::string thinks =
+        s.file("thinks",
+               "{{ messages[-1].content }}{% if enable_thinking is not false %}<think>\n"
+               "{% endif %}{{ style }}");
+    const auto with = [&](std::vector<std::string> more) {
+        std::vector<std::string> all = {"--template", thinks, "-p", "Hi"};
+        all.insert(all.end(), more.begin(), more.end());
+        return run(all);
+    };
+    const std::string plain = with({}).out;
+    REQUIRE(plain.starts_with("<think>\n"));
+    // All of it is thoughts, since nothing closes them.
+    CHECK(with({"--hide-thinking"}).out == "");
+    const json apart = json::parse(with({"--hide-thinking", "--json"}).out);
+    CHECK(apart["text"] == "");
+    CHECK(plain.find(apart["thinking"].get<std::string>()) != std::string::npos);
+    CHECK(!apart["thinking"].get<std::string>().empty());
+    CHECK(json::parse(with({"--json"}).out)["text"] == plain);
+    CHECK(!json::parse(with({"--json"}).out).contains("thinking"));
+    CHECK(with({"--think", "off", "--echo", "-n", "0"}).out == "Hi");
+    CHECK(with({"--think", "on", "--echo", "-n", "0"}).out == "Hi<think>\n");
+    CHECK(with({"--template-set", "enable_thinking=false", "--template-set", "style=[x", "--echo", "-n", "0"})
+              .out == "Hi[x");
+    // What follows a grammar has no thoughts before it.
+    CHECK(with({"--regex", "yes|no", "--echo"}).out.starts_with("Hi"));
+    CHECK(with({"--regex", "yes|no", "--echo"}).out.find("think") == std::string::npos);
+    check_refused(with({"--regex", "yes|no", "--think", "on"}), 2, "--think");
+    check_refused(with({"--think", "of"}), 2, "low");
+    check_refused(with({"--template-set", "=x"}), 2, "NAME=VALUE");
+    check_refused(run({"--raw", "-p", "Hi", "--think", "off"}), 2, "--raw");
+    CHECK(with({"--think", "high"}).err.find("no effort") != std::string::npos);
+    CHECK(run({"-p", "Hi", "--think", "on"}).err.find("no switch") != std::string::npos);
 }
 
 TEST_CASE("run --json: text, ids, end, timings, parameters, log-probabilities") {
@@ -167,6 +204,8 @@ TEST_CASE("run --prompts: many in one load, in order, each as if alone") {
     check_refused(run({"--prompts", "-"}, "[\n{\"prompt\": \"b\"}\n]\n"), 2, "input line 1");
     check_refused(run({"--prompts", "-"}, "[{\"prompt\": \"b\"}]\n"), 2, "input line 1: is a JSON array");
     const std::vector<std::string> echo = {"--prompts", "-", "--raw", "--echo", "-n", "0"};
+    check_refused(run(echo, "{\"prompt\":\"a\"}{\"prompt\":\"b\"}\n"), 2, "line 1");
+    check_refused(run(echo, "{\"prompt\": \"\"}\n"), 2, "no prompt");
     CHECK(run(echo, "{\"name\": \"\nplain\n").out == "{\"name\": \"\nplain\n");
     CHECK(run(echo, "\xEF\xBB\xBF {\"prompt\": \"b\"}\r\n").out == "b");
     check_refused(run({"--prompts", "-", "-c", "20"}, "a\n\n" + std::string(200, '!') + "\nb\n"), 2,

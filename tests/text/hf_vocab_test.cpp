@@ -262,12 +262,14 @@ TEST_CASE("what ends a part of an answer does not end the answer") {
     Vocab v = byte_vocab();
     const Token end = add(v, "<|end|>", TokenType::control);
     CHECK(must_create(v).is_end_of_generation(end));  // Phi-3
-    CHECK(!must_create(v).is_end_of_part(end));
-    for (const char* more : {"<|return|>", "<|call|>"}) add(v, more, TokenType::control);
+    CHECK(!must_create(v).thought_tokens());
+    for (const char* more : {"<|return|>", "<|call|>", "<|start|>", "<|channel|>", "<|message|>"})
+        add(v, more, TokenType::control);
     v.eot = end;
     const Tokenizer parts = must_create(v);  // gpt-oss
     CHECK(!parts.is_end_of_generation(end));
-    CHECK(parts.is_end_of_part(end));
+    REQUIRE(parts.thought_tokens());
+    CHECK(parts.thought_tokens()->close == end);
     CHECK(parts.ends().size() == 2);
 }
 

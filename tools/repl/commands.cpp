@@ -10,7 +10,9 @@
 
 #include "ggml/base/folder.h"
 #include "ggml/base/mapped_file.h"
+#include "ggml/file/quote.h"
 #include "src/sample/chain.h"
+#include "src/text/utf8.h"
 #include "tools/template_option.h"
 
 namespace nibble {
@@ -223,9 +225,23 @@ Result<void> show_template(Repl& r, const std::string& name) {
         r.view.line(r.chat.format().chat_template().source());
         return {};
     }
-    r.chat.set_format(
-        ChatFormat(r.chat.engine().tokenizer(), NIBBLE_TRY(named_template(expanded(name))), false));
+    const ChatFormat& before = r.chat.format();
+    ChatFormat format(r.chat.engine().tokenizer(), NIBBLE_TRY(named_template(expanded(name))), false,
+                      before.variables());
+    if (before.thinking().mode != Thinking::Mode::as_template) format.set_thinking(before.thinking());
+    r.chat.set_format(std::move(format));
     r.view.line(cat("The template is ", name, "."));
+    return {};
+}
+
+Result<void> think(Repl& r, const std::string& how) {
+    if (how.empty())
+        return usage("/think", "needs on, off or how much", "low, medium or high, where it knows them");
+    ChatFormat format = r.chat.format();
+    const bool changes = format.set_thinking(NIBBLE_TRY(find_thinking(how)));
+    r.chat.set_format(std::move(format));
+    r.view.line(cat("Thinking is ", how, "."));
+    if (!changes) r.view.notice("the chat template has no such switch");
     return {};
 }
 
@@ -250,6 +266,7 @@ constexpr ReplCommand table[] = {
     {"/probs", "", "", "the most likely first tokens of the answer", probs},
     {"/attach", "", "FILE", "put a file before the next message; - takes it back", attach},
     {"/template", "", "[NAME|FILE]", "show or replace the chat template", show_template},
+    {"/think", "", "on|off|EFFORT", "whether the model thinks first, or how much", think},
     {"/exit", "/bye /quit", "", "leave, as Ctrl-D does", leave},
 };
 
@@ -261,6 +278,11 @@ bool is_named(const ReplCommand& c, std::string_view name) {
            (end == c.aliases.size() || c.aliases[end] == ' ');
 }
 
+bool is_utf8(std::string_view text) {
+    while (const int n = valid_utf8_at(text)) text.remove_prefix(static_cast<size_t>(n));
+    return text.empty();
+}
+
 void complete_path(const std::string& word, ReplInput::Completions& out) {
     const fs::path typed(word);
     const fs::path folder =
@@ -269,6 +291,8 @@ void complete_path(const std::string& word, ReplInput::Completions& out) {
     std::error_code ec;
     for (const fs::path& entry : folder_entries(folder, ec)) {
         const std::string name = entry.filename().string();
+        // What cannot be typed, or would steer the terminal, is not offered.
+        if (printable(name, name.size()) != name || !is_utf8(name) || name.ends_with(' ')) continue;
         if (!name.starts_with(start) || (start.empty() && name.starts_with('.'))) continue;
         const std::string whole = typed.has_parent_path() ? (typed.parent_path() / name).string() : name;
         out.words.push_back(whole + (fs::is_directory(entry, ec) ? "/" : ""));
@@ -312,6 +336,8 @@ ReplInput::Completions complete_command(const std::string& before) {
     } else if (command == "/template") {
         for (const std::string& n : template_names()) offer(n);
         complete_path(word, out);
+    } else if (command == "/think") {
+        for (const char* how : {"on", "off", "low", "medium", "high"}) offer(how);
     } else if (command == "/save" || command == "/load" || command == "/attach") {
         complete_path(word, out);
     }

@@ -1,8 +1,7 @@
-// Tags are recognised however the text is cut; on a terminal, control characters of a model's text are shown
+// On a terminal, control characters of a model's text are shown
 // as U+FFFD: an answer must not be able to steer the terminal.
 #include "tools/repl/view.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -12,15 +11,6 @@
 
 namespace nibble {
 namespace {
-
-constexpr std::string_view open_tag = "<think>", close_tag = "</think>";
-
-// How many bytes at the end of text begin the tag.
-size_t partial(std::string_view text, std::string_view tag) {
-    for (size_t n = std::min(text.size(), tag.size() - 1); n > 0; --n)
-        if (text.ends_with(tag.substr(0, n))) return n;
-    return 0;
-}
 
 std::string harmless(std::string_view text) {
     std::string out;
@@ -48,41 +38,21 @@ void ReplView::dim(bool on) const {
     if (colour_) write(on ? "\x1b[2m" : "\x1b[0m");
 }
 
-void ReplView::put(std::string_view text) {
-    if (text.empty() || (thinking_ && hide_)) return;
-    write(terminal_ ? harmless(text) : text);
-    line_open_ = !text.ends_with('\n');
+void ReplView::put(const std::vector<ThoughtSplitter::Piece>& pieces) {
+    for (const auto& [text, thought] : pieces) {
+        if (thought && hide_) continue;
+        if (std::exchange(dimmed_, thought) != thought) dim(thought);
+        write(terminal_ ? harmless(text) : text);
+        line_open_ = !text.ends_with('\n');
+    }
 }
 
-void ReplView::text(std::string_view part) {
-    held_ += part;
-    for (;;) {
-        const std::string_view tag = thinking_ ? close_tag : open_tag;
-        const size_t at = held_.find(tag);
-        if (at == std::string::npos) break;
-        const size_t end = at + tag.size();
-        if (thinking_) {
-            put(std::string_view(held_).substr(0, end));
-            thinking_ = false;
-            dim(false);
-        } else {
-            put(std::string_view(held_).substr(0, at));
-            dim(!hide_);
-            thinking_ = true;
-            put(tag);
-        }
-        held_.erase(0, end);
-    }
-    const size_t sure = held_.size() - partial(held_, thinking_ ? close_tag : open_tag);
-    put(std::string_view(held_).substr(0, sure));
-    held_.erase(0, sure);
-}
+void ReplView::text(std::string_view part) { put(splitter_.push(part)); }
 
 void ReplView::end_answer() {
-    put(held_);
-    held_.clear();
-    if (thinking_) dim(false);
-    thinking_ = false;
+    put(splitter_.flush());
+    splitter_ = ThoughtSplitter();
+    if (std::exchange(dimmed_, false)) dim(false);
     if (line_open_) write("\n");
     line_open_ = false;
 }
@@ -109,7 +79,7 @@ void ReplView::status(const Turn& turn, int32_t ctx) const {
 }
 
 void ReplView::line(std::string_view text) const {
-    write(text);
+    write(terminal_ ? harmless(text) : text);
     write("\n");
 }
 

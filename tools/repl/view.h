@@ -4,8 +4,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/chat/chat.h"
+#include "src/text/thoughts.h"
 
 namespace nibble {
 
@@ -21,12 +23,12 @@ class ReplView {
     void line(std::string_view text) const;
 
   private:
-    void put(std::string_view text);
+    void put(const std::vector<ThoughtSplitter::Piece>& pieces);
     void dim(bool on) const;
 
     bool terminal_, colour_, hide_;
-    bool thinking_ = false, line_open_ = false;
-    std::string held_;  // the beginning of a tag
+    bool dimmed_ = false, line_open_ = false;
+    ThoughtSplitter splitter_;
 };
 
 }  // namespace nibble
