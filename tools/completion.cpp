@@ -8,8 +8,6 @@
 namespace nibble {
 namespace {
 
-constexpr std::string_view model_names = "$(nibble models --names 2>/dev/null)";
-
 std::string joined(const std::vector<std::string>& words, const char* by = " ") {
     std::string s;
     for (const std::string& w : words) s += cat(s.empty() ? "" : by, w);
@@ -20,9 +18,8 @@ bool takes_file(const OptionInfo& o) {
     return o.value == "FILE" || o.value == "MODEL" || o.value == "TEMPLATE" || o.value == "FOLDER";
 }
 
-// Words that a value may be, for a shell that expands "$(...)" in double quotes.
+// Words that a value may be, as far as they are known now.
 std::string value_words(const OptionInfo& o) {
-    if (o.value == "MODEL") return std::string(model_names);
     if (o.value == "TEMPLATE") return joined(template_names());
     return joined(o.choices);
 }
@@ -37,19 +34,23 @@ std::string single_quoted(const std::string& text) {
 std::string bash_command(const CommandInfo& c) {
     std::string words = "-h --help --help-all", values, positional;
     for (const OptionInfo& o : c.options) {
-        if (o.positional && !value_words(o).empty()) positional = value_words(o);
+        const std::string list = value_words(o), models = o.value == "MODEL" ? "models=1; " : "";
+        if (o.positional && !models.empty()) positional = models;
+        if (o.positional && !list.empty()) positional = cat("words=\"", list, "\"; ");
         if (o.positional) continue;
         words += cat(" ", joined(o.names));
         if (o.value.empty()) continue;
-        const std::string list = value_words(o);
-        values += cat("                ", joined(o.names, "|"), ") ");
+        values += cat("                ", joined(o.names, "|"), ") ", models);
         values += list.empty() ? "" : cat("words=\"", list, "\"; ");
         values += takes_file(o) ? "files=1; " : "";
         values += "return_value=1 ;;\n";
     }
     return cat("        ", c.name, ")\n            options=\"", words, "\"\n",
-               positional.empty() ? "" : cat("            positional=\"", positional, "\"\n"),
-               "            case \"$previous\" in\n", values, "            esac ;;\n");
+               "            case \"$previous\" in\n", values, "            esac\n",
+               positional.empty()
+                   ? ""
+                   : cat("            [[ -z $return_value && $current != -* ]] && { ", positional, "}\n"),
+               "            ;;\n");
 }
 
 }  // namespace
@@ -63,7 +64,7 @@ std::string bash_completion(const std::vector<CommandInfo>& commands) {
     return cat(R"sh(# bash completion of nibble. Use it with: source <(nibble completion bash)
 _nibble() {
     local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"
-    local options="" positional="" words="" files="" return_value=""
+    local options="" words="" files="" models="" return_value=""
     COMPREPLY=()
     if [[ $COMP_CWORD -eq 1 ]]; then
         COMPREPLY=($(compgen -W "--help --version)sh",
@@ -83,13 +84,18 @@ _nibble() {
         if [[ $current == -* ]]; then
             words="$options"
         else
-            words="$positional" files=1
+            files=1
         fi
     fi
     COMPREPLY=($(compgen -W "$words" -- "$current"))
+    local name
+    if [[ -n $models ]]; then  # names of files are no words of the shell: compgen -W would expand them
+        while IFS= read -r name; do
+            [[ $name == "$current"* ]] && COMPREPLY+=("$name")
+        done < <(nibble models --names 2>/dev/null)
+    fi
     if [[ -n $files ]]; then
-        local file
-        while IFS= read -r file; do COMPREPLY+=("$file"); done < <(compgen -f -- "$current")
+        while IFS= read -r name; do COMPREPLY+=("$name"); done < <(compgen -f -- "$current")
         compopt -o filenames 2>/dev/null
     fi
 }

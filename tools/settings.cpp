@@ -225,10 +225,13 @@ Result<void> add_item(Settings& s, const ConfigItem& item) {
     if (item.table == "models") {
         if (item.is_list || item.values[0].empty())
             return wrong(cat("'", item.name, "' is not a path"), "write name = \"path\"");
-        s.models[item.name] = expand(item.values[0], s.file.parent_path());
+        if (!s.models.try_emplace(item.name, expand(item.values[0], s.file.parent_path())).second)
+            return wrong(cat("'", item.name, "' has a path already"), "give each model a name of its own");
         return {};
     }
     if (item.table.empty() && dashed(item.name) == "model-folders") {
+        if (!s.folders.empty())
+            return wrong("'model_folders' is set already", "write one list: [\"a\", \"b\"]");
         for (const std::string& folder : item.values)
             s.folders.push_back(expand(folder, s.file.parent_path()));
         return {};

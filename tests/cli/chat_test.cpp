@@ -299,9 +299,10 @@ TEST_CASE("chat on a terminal: several lines by backslash, block, Ctrl-J and pas
     // Words by Ctrl-Left and Ctrl-Right, Home in two ways; PageUp, Insert, F1, F5 and Shift-Left are nothing.
     send("one two\x1b[1;5Dx\x1b[1;5Cy\x1b[5~\x1b[2~\x1bOP\x1b[15~z\x1b[1;2D!\x1b[1~<\x1bOH>" + enter);
     send("\x1b[200~a\x1b[31mred\x1b[0m\x1b[201~" + enter);
+    send("caf\xe9" + enter);  // Enter is a key, though a byte of another encoding asks for more
     REQUIRE(t.wait_for(prompt));
     t.type("/save " + file + enter);
-    CHECK(t.wait_for("Saved 14 messages"));
+    CHECK(t.wait_for("Saved 16 messages"));
     const auto saved = nlohmann::json::parse(*read_text_file(file))["messages"];
     CHECK(saved[0]["content"] == "one\ntwo");
     CHECK(saved[2]["content"] == "three\nfour");
@@ -310,6 +311,7 @@ TEST_CASE("chat on a terminal: several lines by backslash, block, Ctrl-J and pas
     CHECK(saved[8]["content"] == "na\xc3\xafve \xe4\xbd\xa0?!");
     CHECK(saved[10]["content"] == "><one xtwoy!z");
     CHECK(saved[12]["content"] == "ared");
+    CHECK(saved[14]["content"] == "caf\xef\xbf\xbd");
 }
 
 TEST_CASE("chat on a terminal: completion of commands, keys and paths; an editor; a resize") {

@@ -44,6 +44,16 @@ TEST_CASE("completion bash: commands, options, choices, models, templates, files
     CHECK(offered(file, {"nibble", "run", "--temp", ""}) == "\n\n");
     CHECK(offered(file, {"nibble", "completion", "z"}) == "\nzsh\n");
     CHECK(offered(file, {"nibble", "nosuch", "-"}) == "\n\n");
+    // Names of models are names, whatever the shell would make of them.
+    const fs::path models = s.dir / "models";
+    fs::create_directory(models);
+    for (const char* name : {"my $(touch ran) it's.gguf", "my `touch ran`.gguf", "*.gguf"})
+        fs::create_symlink(root / "models/fairytale-int8.gguf", models / name);
+    ::setenv("NIBBLE_MODEL_FOLDERS", models.c_str(), 1);
+    CHECK(offered(file, {"nibble", "run", "-m", "my"}) == "\nmy $(touch ran) it's\nmy `touch ran`\n");
+    CHECK(offered(file, {"nibble", "inspect", "*"}) == "\n*\n");
+    ::unsetenv("NIBBLE_MODEL_FOLDERS");
+    CHECK(!fs::exists("ran"));
 }
 
 TEST_CASE("completion zsh and fish: the shell itself accepts the script") {

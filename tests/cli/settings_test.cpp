@@ -283,6 +283,8 @@ TEST_CASE("settings: a broken line is named with the file, its number and what i
     refused("system = \"\\ud800\"\n", 1, "'\\u' is no escape");
     refused("system = \"\"\"\nabc\"\"\"\n", 1, "texts of several lines");
     refused("temp = 1\n\ntemp = 2\n", 3, "'temp' is set in line 1 already");
+    refused("[models]\nx = \"/a\"\nx = \"/b\"\n", 3, "'x' has a path already");
+    refused("model_folders = [\"/a\"]\nmodel_folders = [\"/b\"]\n", 2, "'model_folders' is set already");
     refused("top_k = 1\n[run]\nx = 1\n", 3, "'run.x' is not a setting");
     refused("[models]\na = [\"x\"]\n", 2, "'a' is not a path");
     refused("[models]\na = \"\"\n", 2, "'a' is not a path");

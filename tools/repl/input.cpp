@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ggml/base/cat.h"
 #include "src/text/utf8.h"
 #include "tools/repl/file_lock.h"
 #include "tools/standard_input.h"
@@ -163,7 +164,8 @@ struct ReplInput::State {
         return !signalled ? 0 : interrupt_pending() ? -2 : -3;
     }
     // One byte, or as wait(). Not more at once: an editor reads from the same terminal.
-    static int byte() {
+    int byte() {
+        if (put_back >= 0) return std::exchange(put_back, -1);
         if (const int why = wait(); why < 0) return why;
         unsigned char c = 0;
         return ::read(STDIN_FILENO, &c, 1) == 1 ? c : -1;
@@ -180,6 +182,7 @@ struct ReplInput::State {
         }
         return static_cast<unsigned char>(piped[piped_at++]);
     }
+    int put_back = -1;  // read, to be read again
     std::optional<std::string> piped_line();
     int next(wchar_t* out);
     void escape();
@@ -285,6 +288,7 @@ int ReplInput::State::next(wchar_t* out) {
             for (int i = 1; good && i < size; ++i) {
                 const int b = byte();
                 good = b >= 0 && (b & 0xC0) == 0x80;
+                if (!good) put_back = b;  // a key of its own
                 w = static_cast<wchar_t>((w << 6) | (b & 0x3F));
             }
             queue.push_back(good ? w : L'\xFFFD');
@@ -451,9 +455,18 @@ std::optional<std::string> edit_text(const TerminalGuard& terminal, const std::s
     termios ours{};
     const bool known = ::tcgetattr(STDIN_FILENO, &ours) == 0;
     terminal.restore();
-    const std::string command = std::string(editor) + " \"$0\"";
+    // The shell outlives a Ctrl-C that the editor takes.
+    const std::string command = cat("trap : INT QUIT; ", editor, " \"$0\"");
+    // As system() does: what is typed to the editor is not meant for us.
+    struct sigaction ignore {
+    }, interrupt{}, quit{};
+    ignore.sa_handler = SIG_IGN;
+    ::sigaction(SIGINT, &ignore, &interrupt);
+    ::sigaction(SIGQUIT, &ignore, &quit);
     const pid_t pid = written ? ::fork() : -1;
     if (pid == 0) {
+        ::signal(SIGINT, SIG_DFL);
+        ::signal(SIGQUIT, SIG_DFL);
         ::execl("/bin/sh", "sh", "-c", command.c_str(), path.c_str(), nullptr);
         ::_exit(127);
     }
@@ -461,6 +474,8 @@ std::optional<std::string> edit_text(const TerminalGuard& terminal, const std::s
     if (pid > 0)
         while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
         }
+    ::sigaction(SIGINT, &interrupt, nullptr);
+    ::sigaction(SIGQUIT, &quit, nullptr);
     if (known) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &ours);
     std::optional<std::string> result;
     if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
