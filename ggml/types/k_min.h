@@ -40,7 +40,7 @@ void encode_k_min(const float* in, typename F::Block& b) {
         max_scale = scale[g] > max_scale ? scale[g] : max_scale;
         max_min = min[g] > max_min ? min[g] : max_min;
     }
-    const uint16_t d = f16_scale(max_scale / F::max_factor), dmin = f16_scale(max_min / F::max_factor);
+    const uint16_t d = f16_factor(max_scale / F::max_factor), dmin = f16_factor(max_min / F::max_factor);
     const float step = f16_to_f32(d), min_step = f16_to_f32(dmin);
     const float by_step = inverse_or_zero(step), by_min_step = inverse_or_zero(min_step);
     uint8_t q[F::block_len], sc[groups], mn[groups];

@@ -13,7 +13,7 @@ uint16_t relative_scales(const float* scale, int max_factor, int* s) {
     float largest = 0;
     for (int g = 0; g < groups; ++g) largest = std::fabs(scale[g]) > largest ? std::fabs(scale[g]) : largest;
     const float limit = static_cast<float>(max_factor);
-    const uint16_t d = f16_scale(largest / limit);
+    const uint16_t d = f16_factor(largest / limit);
     const float by_d = inverse_or_zero(f16_to_f32(d));
     for (int g = 0; g < groups; ++g) s[g] = round_away(clamped(scale[g] * by_d, -limit, limit));
     return d;

@@ -84,6 +84,12 @@ inline int round_away(float x) { return static_cast<int>(x + std::copysign(0x1.f
 // scale would turn the whole block into infinities and NaNs.
 inline uint16_t f16_scale(float d) { return f32_to_f16(clamped(d, -65504.0f, 65504.0f)); }
 
+// As f16_scale, but what is not zero does not become zero: integer factors make up for the rest.
+inline uint16_t f16_factor(float d) {
+    const uint16_t h = f16_scale(d);
+    return d != 0 && (h & 0x7fff) == 0 ? static_cast<uint16_t>(h | 1) : h;
+}
+
 // Stores whole(v) for the n values v = value(x[i]) limited to lo..hi (a NaN becomes lo), less `base`.
 template <int n, class Value, class Whole>
 void store_codes(const float* x, float lo, float hi, int base, void* q, Value value, Whole whole) {

@@ -143,11 +143,11 @@ float fit_factors(const float* x, const float* w, int* s) {
         largest = std::fabs(ideal[g]) > std::fabs(largest) ? ideal[g] : largest;
     }
     // The largest scale takes the factor of largest magnitude, which is the negative end.
-    const float d = f16_to_f32(f16_scale(largest / F::factor(F::min_factor)));
+    const float d = f16_to_f32(f16_factor(largest / F::factor(F::min_factor)));
     for (int g = 0; g < groups; ++g) s[g] = choose_factor<F>(x + g * F::group, w + g * F::group, ideal[g], d);
     uint8_t q[F::block_len];
     factor_codes<F>(x, d, s, q);
-    return f16_to_f32(f16_scale(refit_factor<F>(x, w, q, d, s)));
+    return f16_to_f32(f16_factor(refit_factor<F>(x, w, q, d, s)));
 }
 
 // Q3_K, Q6_K, IQ4_XS, NF4_DQ.
@@ -303,7 +303,7 @@ void pair_codes(const float* x, const Factors& f, const uint8_t* sc, const uint8
 }
 
 inline Factors as_decoded(const Factors& f) {
-    return {f16_to_f32(f16_scale(f.d)), f16_to_f32(f16_scale(f.dmin))};
+    return {f16_to_f32(f16_factor(f.d)), f16_to_f32(f16_factor(f.dmin))};
 }
 
 // The factors of a superblock and those of its groups.

@@ -44,11 +44,11 @@ Errors compare(const TypeInfo& t, const Row& r, bool null_importance = false) {
     return {weighted_error(r, decoded(t, plain, n)), weighted_error(r, decoded(t, searched, n))};
 }
 
-Row normal_row(size_t n, uint32_t seed) {
+Row normal_row(size_t n, uint32_t seed, float sigma = 0.02f) {
     std::mt19937 random(seed);
     std::normal_distribution<float> distribution;
     Row r{std::vector<float>(n), std::vector<float>(n, 1.0f)};
-    for (float& v : r.x) v = 0.02f * distribution(random);
+    for (float& v : r.x) v = sigma * distribution(random);
     return r;
 }
 
@@ -119,6 +119,26 @@ TEST_CASE("values and weights out of range give finite blocks") {
             encode_weighted(t.type, r.x.data(), nullptr, bytes.data(), 256);
             for (const float v : decoded(t, bytes, 256)) CHECK(std::isfinite(v));
         }
+    }
+}
+
+TEST_CASE("small weights are kept, too, where the factor of a superblock is below the smallest f16") {
+    const struct {
+        Type type;
+        float sigma;
+    } small[] = {{Type::q6_k, 2e-5f},
+                 {Type::q6_k, 2e-6f},
+                 {Type::q5_k, 1e-5f},
+                 {Type::q4_k, 5e-6f},
+                 {Type::iq4_xs, 2e-5f}};
+    for (const auto& c : small) {
+        CAPTURE(info(c.type).name);
+        CAPTURE(c.sigma);
+        const Row r = normal_row(4096, 16, c.sigma);
+        const double norm = weighted_error(r, std::vector<float>(r.x.size()));
+        const Errors e = compare(info(c.type), r);
+        CHECK(std::sqrt(e.plain / norm) < 0.1);
+        CHECK(std::sqrt(e.searched / norm) < 0.1);
     }
 }
 
