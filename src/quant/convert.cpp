@@ -26,6 +26,13 @@ int64_t source_row(int64_t r, int64_t rows, int32_t heads) {
     return r - in_head + (in_head % 2) * (dim / 2) + in_head / 2;
 }
 
+// The magnitude from which on a real type holds infinity; block types limit their scales instead.
+float overflow_of(Type type) {
+    return type == Type::f16    ? 65520.0f
+           : type == Type::bf16 ? 0x1.ffp127f
+                                : std::numeric_limits<float>::infinity();
+}
+
 // Encodes one tensor, chunk after chunk of rows.
 class TensorConverter {
   public:
@@ -61,7 +68,7 @@ class TensorConverter {
             else
                 encode_rows_with_feedback(first, rows, out);
             if (written.valid()) NIBBLE_TRY(written.get());
-            if (bad_) return not_finite();
+            NIBBLE_TRY(check_values());
             std::swap(out, writing);
             written = std::async(std::launch::async, [&] { return writer_.write(plan_.name, writing); });
         }
@@ -72,9 +79,16 @@ class TensorConverter {
 
   private:
     bool searches() const { return options_.search && has_search(plan_.type) && !plan_.keeps_type(); }
-    Error not_finite() const {
-        return {ErrorCode::corrupt, t_->name, "holds a NaN or an infinity",
-                "the checkpoint is broken; it is not converted"};
+    // What the rows that were read so far say.
+    Result<void> check_values() const {
+        if (bad_)
+            return Error{ErrorCode::corrupt, t_->name, "holds a NaN or an infinity",
+                         "the checkpoint is broken; it is not converted"};
+        if (!beyond_) return {};
+        const std::string_view larger = plan_.type == Type::f16 ? "bf16" : "f32";
+        return Error{ErrorCode::unsupported, t_->name,
+                     cat("holds values that would be infinite as ", info(plan_.type).name),
+                     cat("use ", larger, ": --type ", larger, ", or --keep ", plan_.name, "=", larger)};
     }
 
     // Sums of one task; added up in order of the tasks, so that reports do not depend on the threads.
@@ -105,9 +119,17 @@ class TensorConverter {
 
     void read_row(int64_t row, std::span<float> f) {
         decode_row(t_, stored_row(row), f.data());
-        bool finite = true;
-        for (const float x : f) finite &= std::fabs(x) <= std::numeric_limits<float>::max();
+        note_values(f);
+    }
+
+    void note_values(std::span<const float> f) {
+        bool finite = true, within = true;
+        for (const float x : f) {
+            finite &= std::fabs(x) <= std::numeric_limits<float>::max();
+            within &= std::fabs(x) < overflow_;
+        }
         if (!finite) bad_ = true;
+        if (!within) beyond_ = true;
     }
 
     Result<void> find_feedback() {
@@ -182,7 +204,8 @@ class TensorConverter {
     const ConvertOptions& options_;
     std::vector<float> importance_;
     std::span<const Feedback> feedback_;  // of all rows, or of each expert's
-    std::atomic<bool> bad_ = false;
+    const float overflow_ = overflow_of(plan_.keeps_type() ? Type::f32 : plan_.type);
+    std::atomic<bool> bad_ = false, beyond_ = false;
     double error_ = 0, norm_ = 0;
 };
 

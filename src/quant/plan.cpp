@@ -36,7 +36,9 @@ Result<Type> matrix_type(const TensorPlan& p, bool tied, const PlanOptions& opti
     const auto stated = options.override_type ? options.override_type(p.name, p.source->type) : std::nullopt;
     if (stated) wanted = *stated;
     if (!stated && keeps_mxfp4(p.source, wanted)) return Type::mxfp4;
-    const Type fitting = fitting_type(wanted, p.source.cols());
+    // What is bf16 already loses nothing as such, and may exceed what f16 holds.
+    const Type fitting =
+        fitting_type(wanted, p.source.cols(), p.source->type == Type::bf16 ? Type::bf16 : Type::f16);
     if (fitting == wanted) return wanted;
     std::string line =
         cat(p.name, ": rows of ", p.source.cols(), ": ", info(wanted).name, " -> ", info(fitting).name);

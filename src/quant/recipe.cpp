@@ -84,10 +84,10 @@ Result<Recipe> find_recipe(std::string_view stated) {
                  cat("use ", known)};
 }
 
-Type fitting_type(Type wanted, int64_t cols) {
+Type fitting_type(Type wanted, int64_t cols, Type real) {
     while (!row_bytes(wanted, cols)) {
         const auto* next = std::ranges::find(fallbacks, wanted, &Fallback::from);
-        wanted = next == std::end(fallbacks) ? f16 : next->to;
+        wanted = next == std::end(fallbacks) ? real : next->to;
     }
     return wanted;
 }

@@ -29,7 +29,7 @@ Result<Recipe> find_recipe(std::string_view name);
 std::vector<std::string_view> recipe_names();  // the named ones first, then every plain type
 
 // The type to use where rows of `cols` do not divide into blocks of `wanted`: like quality, not more bits
-// where there is a choice. The type itself when it fits.
-Type fitting_type(Type wanted, int64_t cols);
+// where there is a choice, `real` where no blocks fit. The type itself when it fits.
+Type fitting_type(Type wanted, int64_t cols, Type real = Type::f16);
 
 }  // namespace nibble

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <random>
+#include <set>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -20,7 +21,7 @@ namespace {
 // A Hugging Face folder like the bundled one with other tensors: `make` writes config.json and safetensors.
 void write_safetensors(const fs::path& path,
                        const std::vector<std::pair<std::string, std::vector<int64_t>>>& shapes,
-                       std::mt19937& random, float poison = 0) {
+                       std::mt19937& random, float poison = 0, std::string_view poisoned = "up_proj") {
     nlohmann::ordered_json header;
     std::string data;
     for (const auto& [name, shape] : shapes) {
@@ -30,7 +31,7 @@ void write_safetensors(const fs::path& path,
         std::normal_distribution<float> normal(0, 0.05f);
         for (int64_t i = 0; i < n; ++i) {
             float x = shape.size() == 1 ? 1 + normal(random) : normal(random);
-            if (poison != 0 && i == 3 && name.find("up_proj") != std::string::npos) x = poison;
+            if (poison != 0 && i == 3 && name.find(poisoned) != std::string::npos) x = poison;
             data.append(reinterpret_cast<const char*>(&x), sizeof x);
         }
         header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};
@@ -43,7 +44,8 @@ void write_safetensors(const fs::path& path,
 }
 
 // A llama with biases, an untied output, llama3 rope scaling and odd sizes.
-fs::path odd_model(const fs::path& dir, int64_t width, float poison = 0) {
+fs::path odd_model(const fs::path& dir, int64_t width, float poison = 0,
+                   std::string_view poisoned = "up_proj") {
     fs::create_directories(dir);
     for (const char* f : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"})
         fs::copy_file(checkpoint / f, dir / f, fs::copy_options::overwrite_existing);
@@ -90,7 +92,7 @@ fs::path odd_model(const fs::path& dir, int64_t width, float poison = 0) {
         for (const auto& [name, shape] : layer) t.emplace_back(p + name, shape);
     }
     std::mt19937 random(42);
-    write_safetensors(dir / "model.safetensors", t, random, poison);
+    write_safetensors(dir / "model.safetensors", t, random, poison, poisoned);
     return dir;
 }
 
@@ -195,4 +197,41 @@ TEST_CASE("NaN and infinity are refused with the tensor's name and leave no file
             CHECK(s.files() == 1);  // the source folder alone
         }
     }
+}
+
+TEST_CASE("what f16 or bf16 would hold as infinity is refused with what holds it") {
+    const Scratch s;
+    const auto refused = [&](const OpenedModel& model, std::string_view type, std::string_view fix) {
+        CAPTURE(type);
+        const auto r = quantize(model, type, s.dir / "out.gguf");
+        REQUIRE(!r);
+        CHECK(r.error().where.find("up_proj") != std::string::npos);
+        CHECK(r.error().fix.find(fix) != std::string::npos);
+        CHECK(s.files() == 1);
+    };
+    const auto model = open(odd_model(s.dir / "large", 96, -65520.0f));
+    refused(*model, "f16", "use bf16");
+    for (const std::string_view type : {"bf16", "f32", "int8"}) {
+        CAPTURE(type);
+        REQUIRE(quantize(*model, type, s.dir / "out.gguf"));
+        fs::remove(s.dir / "out.gguf");
+    }
+    refused(*open(odd_model(s.dir / "large", 96, 3.4e38f)), "bf16", "use f32");
+    REQUIRE(quantize(*open(odd_model(s.dir / "large", 96, 65519.0f)), "f16", s.dir / "out.gguf"));
+}
+
+TEST_CASE("rows that no blocks fit stay bf16 where they are, and become f16 otherwise") {
+    const Scratch s;
+    const auto types_of = [](const OpenedModel& model) {
+        const auto plan = plan_conversion(model, {*find_recipe("int4"), true, {}});
+        REQUIRE(plan);
+        std::set<Type> types;
+        for (const TensorPlan& p : plan->tensors)
+            if (p.is_matrix() && p.source.cols() == 100) types.insert(p.type);
+        return types;
+    };
+    const auto model = open(odd_model(s.dir / "f32", 100));
+    CHECK(types_of(*model) == std::set{Type::f16});
+    REQUIRE(quantize(*model, "bf16", s.dir / "bf16.gguf"));
+    CHECK(types_of(*open(s.dir / "bf16.gguf")) == std::set{Type::bf16});
 }
