@@ -191,6 +191,8 @@ class TensorConverter {
     Result<void> write_permuted_vector() {
         std::vector<float> f(static_cast<size_t>(t_.cols())), ordered(f.size());
         decode_row(t_, 0, f.data());
+        note_values(f);
+        NIBBLE_TRY(check_values());
         for (int64_t i = 0; i < t_.cols(); ++i)
             ordered[static_cast<size_t>(i)] =
                 f[static_cast<size_t>(source_row(i, t_.cols(), plan_.permuted_heads))];

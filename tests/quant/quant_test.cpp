@@ -188,15 +188,16 @@ TEST_CASE("rows that do not divide get a type of like size, said or refused") {
 
 TEST_CASE("NaN and infinity are refused with the tensor's name and leave no file") {
     const Scratch s;
-    for (const float poison : {NAN, INFINITY}) {
-        const auto model = open(odd_model(s.dir / "bad", 96, poison));
-        for (const std::string_view type : {"f32", "int8", "int4", "nf4"}) {
-            const auto r = quantize(*model, type, s.dir / "out.gguf");
-            REQUIRE(!r);
-            CHECK(r.error().where.find("up_proj") != std::string::npos);
-            CHECK(s.files() == 1);  // the source folder alone
+    for (const float poison : {NAN, INFINITY})
+        for (const std::string_view poisoned : {"up_proj", "q_proj.bias", "v_proj.bias"}) {
+            const auto model = open(odd_model(s.dir / "bad", 96, poison, poisoned));
+            for (const std::string_view type : {"f32", "int8", "int4", "nf4"}) {
+                const auto r = quantize(*model, type, s.dir / "out.gguf");
+                REQUIRE(!r);
+                CHECK(r.error().where.find(poisoned) != std::string::npos);
+                CHECK(s.files() == 1);  // the source folder alone
+            }
         }
-    }
 }
 
 TEST_CASE("what f16 or bf16 would hold as infinity is refused with what holds it") {
