@@ -6,6 +6,7 @@
 #include <cmath>
 #include <future>
 #include <limits>
+#include <numeric>
 
 #include "ggml/base/cat.h"
 #include "ggml/file/gguf_writer.h"
@@ -48,7 +49,7 @@ class TensorConverter {
             return report;
         }
         if (options_.importance && plan_.is_matrix())
-            importance_ = NIBBLE_TRY(options_.importance->weights(plan_.name, t_.cols()));
+            importance_ = NIBBLE_TRY(options_.importance->weights(plan_.name, t_.cols(), matrices()));
         report.weighted = !importance_.empty() && searches();
         if (options_.feedback && plan_.is_matrix() && searches()) NIBBLE_TRY(find_feedback());
         report.with_feedback = !feedback_.empty();
@@ -79,6 +80,10 @@ class TensorConverter {
 
   private:
     bool searches() const { return options_.search && has_search(plan_.type) && !plan_.keeps_type(); }
+    int64_t matrices() const {  // experts or heads
+        const std::vector<int64_t> dims = t_.dims();
+        return std::accumulate(dims.begin() + 2, dims.end(), int64_t{1}, std::multiplies());
+    }
     // What the rows that were read so far say.
     Result<void> check_values() const {
         if (bad_)

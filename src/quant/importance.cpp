@@ -75,7 +75,8 @@ Result<void> Importance::write(const std::filesystem::path& path) const {
     return w.finish();
 }
 
-Result<std::vector<float>> Importance::weights(const std::string& tensor, int64_t cols) const {
+Result<std::vector<float>> Importance::weights(const std::string& tensor, int64_t cols,
+                                               int64_t matrices) const {
     std::vector<float> mean;
     const auto it = tensors.find(tensor);
     if (it == tensors.end()) return mean;
@@ -84,6 +85,10 @@ Result<std::vector<float>> Importance::weights(const std::string& tensor, int64_
     if (cols <= 0 || e.sums.size() / experts != static_cast<size_t>(cols))
         return Error{ErrorCode::invalid_argument, "--importance",
                      cat("has ", e.sums.size() / experts, " columns for '", tensor, "', which has ", cols),
+                     "it was made from another model"};
+    if (experts != 1 && experts != static_cast<size_t>(matrices))
+        return Error{ErrorCode::invalid_argument, "--importance",
+                     cat("has ", experts, " experts for '", tensor, "', which has ", matrices),
                      "it was made from another model"};
     // A column that never saw an activation still gets a little weight: its values must stay finite.
     const auto n = static_cast<size_t>(cols);

@@ -25,8 +25,9 @@ struct Importance {
     Result<void> write(const std::filesystem::path& path) const;
 
     // Mean squares per column, or empty when this tensor was not seen; for a matrix of experts as many lists
-    // as there are experts, where one that saw no row has the mean of all. An Error when the width differs.
-    Result<std::vector<float>> weights(const std::string& tensor, int64_t cols) const;
+    // as there are experts, where one that saw no row has the mean of all. An Error when the width differs,
+    // or the number of experts from that of the tensor's `matrices`.
+    Result<std::vector<float>> weights(const std::string& tensor, int64_t cols, int64_t matrices) const;
 };
 
 }  // namespace nibble

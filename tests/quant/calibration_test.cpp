@@ -80,8 +80,13 @@ TEST_CASE("importance of experts: each counts its own rows") {
         CHECK(e.expert_counts == collected.tensors.at(cat("blk.1.", part, ".weight")).expert_counts);
     }
 
+    // Of another number of experts it was not made, and one list is for all.
+    CHECK(!read->weights("blk.1.ffn_down_exps.weight", 64, 4));
+    CHECK(!read->weights("blk.1.ffn_down_exps.weight", 64, 1));
+    CHECK(read->weights("blk.1.attn_q.weight", 64, 8));
+
     // Different experts get different weights, and the weighted search changes the bytes.
-    const auto weights = read->weights("blk.1.ffn_down_exps.weight", 64);
+    const auto weights = read->weights("blk.1.ffn_down_exps.weight", 64, 8);
     REQUIRE(weights);
     REQUIRE(weights->size() == 8 * 64);
     CHECK(!std::equal(weights->begin(), weights->begin() + 64, weights->begin() + 64));
@@ -134,7 +139,7 @@ TEST_CASE("importance: collected, written, read, and used") {
         CHECK(read->tensors.at(name).count == e.count);
     }
     CHECK(!Importance::read(root / "models/fairytale-int8.gguf"));
-    CHECK(!read->weights("blk.0.ffn_down.weight", 100));
+    CHECK(!read->weights("blk.0.ffn_down.weight", 100, 1));
 
     // The order that the table of the README shows: plain above searched above weighted, more bits below.
     const auto kl = [&](std::string_view type, bool search, bool weighted) {
