@@ -35,6 +35,7 @@ struct QuantizeCommand {
         return cat("changes nothing: no matrix gets a type that it could round otherwise (", type, ")");
     }
     Result<PlanOptions> plan_options(bool tied) const;
+    Result<void> check_importance(const Importance& weights, const ConvertPlan& plan) const;
     void print_plan(const ConvertPlan& plan) const;
     void print_report(const ConvertPlan& plan, const std::vector<TensorReport>& reports,
                       double seconds) const;
@@ -119,6 +120,25 @@ Result<void> check_used(const std::vector<std::string>& texts, std::string_view 
             }))
             return Error{ErrorCode::invalid_argument, std::string(flag),
                          cat("'", texts[i], "' is the name of no matrix"), "--dry-run lists the names"};
+    return {};
+}
+
+// Another model's would change nothing, and go unnoticed. An embedding that only looks up has no inputs.
+Result<void> QuantizeCommand::check_importance(const Importance& weights, const ConvertPlan& plan) const {
+    std::vector<std::string> names = matrices_with_search(plan);
+    if (names.empty()) print_note(cat("--importance ", changes_nothing()));
+    const bool tied =
+        std::ranges::find(plan.tensors, "output.weight", &TensorPlan::name) == plan.tensors.end();
+    std::erase_if(names, [&](const std::string& name) { return role_of(name, tied) == Role::embedding; });
+    const size_t all = names.size();
+    std::erase_if(names, [&](const std::string& name) { return weights.tensors.contains(name); });
+    if (names.empty()) return {};
+    if (names.size() == all)
+        return Error{ErrorCode::invalid_argument, "--importance",
+                     cat(importance, " knows no matrix of this model, such as ", names[0]),
+                     "it was made from another model"};
+    print_note(cat(names.size(), " of ", all, " matrices have no importance (", names[0],
+                   names.size() > 1 ? ", ...)" : ")"));
     return {};
 }
 
@@ -295,7 +315,7 @@ Result<int> QuantizeCommand::operator()() const {
     Importance weights;
     if (!importance.empty()) {
         weights = NIBBLE_TRY(Importance::read(importance));
-        if (matrices_with_search(plan).empty()) print_note(cat("--importance ", changes_nothing()));
+        NIBBLE_TRY(check_importance(weights, plan));
     }
     if (dry_run) {
         print_plan(plan);

@@ -1,0 +1,50 @@
+// What quantize says of importance files that do not belong to the model, or that it cannot read.
+// The files are made here, of a few tensors.
+#include "ggml/file/gguf_writer.h"
+#include "tests/cli/common.h"
+
+using namespace nibble;
+using namespace nibble::cli_test;
+
+namespace {
+
+const std::string checkpoint = (root / "models/fairytale").string();
+
+// An importance file of ones.
+std::string importance_of(const Scratch& s, const std::vector<std::string>& tensors, int64_t cols) {
+    const fs::path path = s.dir / "imatrix";
+    const std::vector<float> ones(static_cast<size_t>(cols), 1.0f);
+    const auto bytes = std::as_bytes(std::span(ones));
+    auto w = GgufWriter::create(path);
+    REQUIRE(w);
+    w->metadata().set("general.type", std::string("imatrix"));
+    const int64_t sums[] = {cols, 1}, counts[] = {1, 1};
+    for (const std::string& t : tensors) {
+        REQUIRE(w->declare(t + ".in_sum2", Type::f32, sums));
+        REQUIRE(w->declare(t + ".counts", Type::f32, counts));
+    }
+    REQUIRE(w->begin());
+    for (const std::string& t : tensors) {
+        REQUIRE(w->write(t + ".in_sum2", bytes));
+        REQUIRE(w->write(t + ".counts", bytes.first(sizeof(float))));
+    }
+    REQUIRE(w->finish());
+    return path.string();
+}
+
+ProcessResult planned_with(const std::string& importance) {
+    return nibble_cli({"quantize", checkpoint, "--type", "int4", "--dry-run", "--importance", importance});
+}
+
+}  // namespace
+
+TEST_CASE(
+    "quantize: an importance file has to know the model's matrices; those that it leaves out are told") {
+    const Scratch s;
+    check_refused(planned_with(importance_of(s, {"blk.0.attn_q", "other"}, 4)), 2,
+                  "knows no matrix of this model, such as ");
+    const ProcessResult some =
+        planned_with(importance_of(s, {"blk.0.attn_q.weight", "blk.5.ffn_down.weight"}, 4));
+    CHECK(some.code == 0);
+    CHECK(some.err.find("nibble: note: 41 of 43 matrices have no importance (") != std::string::npos);
+}
