@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 
 #include "ggml/base/cat.h"
 #include "ggml/file/gguf_reader.h"
@@ -21,10 +22,29 @@ std::vector<float> floats(const TensorInfo& t) {
     return v;
 }
 
+// The layout from before GGUF has no magic: a count of entries, then the first one's name with its length.
+bool is_older_format(const std::filesystem::path& path) {
+    constexpr int32_t most_entries = 1 << 20, most_bytes = 256;
+    int32_t entries = 0, length = 0;
+    std::ifstream in(path, std::ios::binary);
+    in.read(reinterpret_cast<char*>(&entries), sizeof entries);
+    in.read(reinterpret_cast<char*>(&length), sizeof length);
+    if (!in || entries < 1 || entries > most_entries || length < 1 || length > most_bytes) return false;
+    std::string name(static_cast<size_t>(length), '\0');
+    return in.read(name.data(), length) &&
+           std::ranges::all_of(name, [](char c) { return c > ' ' && c < 127; });
+}
+
 }  // namespace
 
 Result<Importance> Importance::read(const std::filesystem::path& path) {
-    const GgufFile file = NIBBLE_TRY(GgufFile::open(path));
+    auto opened = GgufFile::open(path);
+    if (!opened && opened.error().code == ErrorCode::corrupt && is_older_format(path))
+        return Error{ErrorCode::unsupported, path.string(),
+                     "is an importance file of the older format (.dat), not GGUF",
+                     cat("write it anew: `llama-imatrix --in-file ", path.filename().string(),
+                         " -o new.gguf`, or make one with `nibble calibrate`")};
+    const GgufFile file = NIBBLE_TRY(std::move(opened));
     const auto refuse = [&](std::string what) {
         return Error{ErrorCode::corrupt, path.string(), std::move(what), "make it with `nibble calibrate`"};
     };

@@ -48,3 +48,15 @@ TEST_CASE(
     CHECK(some.code == 0);
     CHECK(some.err.find("nibble: note: 41 of 43 matrices have no importance (") != std::string::npos);
 }
+
+TEST_CASE("quantize: an importance file of the older format is named as such, with the way out") {
+    const Scratch s;
+    const std::string name = "blk.0.attn_q.weight";
+    const auto number = [](int32_t n) { return std::string(reinterpret_cast<const char*>(&n), sizeof n); };
+    const std::string old =
+        cat(number(43), number(static_cast<int32_t>(name.size())), name, number(1), number(1), number(0));
+    const std::string path = s.file("old.dat", old);
+    check_refused(planned_with(path), 1, cat(path, ": is an importance file of the older format (.dat)"));
+    check_refused(planned_with(path), 1, "llama-imatrix --in-file old.dat -o new.gguf");
+    check_refused(planned_with(s.file("other.dat", old.substr(0, 10))), 1, "is not a GGUF file");
+}
