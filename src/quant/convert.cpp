@@ -228,13 +228,18 @@ Vocab padded(Vocab v, size_t n_vocab) {
     return v;
 }
 
-// A GGUF source keeps all its keys; a folder gets those that its architecture and tokenizer state.
+// Of the source's file alone, or of how its weights were made.
+bool is_of_source(std::string_view key) {
+    return key == "general.alignment" || key == "general.file_type" ||
+           key == "general.quantization_version" || key.starts_with("nibble.nf4.") ||
+           key.starts_with("quantize.imatrix.");
+}
+
+// A GGUF source keeps all its other keys; a folder gets those that its architecture and tokenizer state.
 Result<void> write_metadata(const OpenedModel& model, const Vocab& vocab, Metadata& out) {
     if (model.file.kind() == TensorFile::Kind::gguf) {
         for (const Metadata::Entry& e : model.file.metadata().entries())
-            if (e.key != "general.alignment" && e.key != "general.file_type" &&
-                e.key != "general.quantization_version")
-                out.set(e.key, e.value);
+            if (!is_of_source(e.key)) out.set(e.key, e.value);
         return {};
     }
     out.set("general.architecture", std::string(model.arch->gguf));

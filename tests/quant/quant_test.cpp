@@ -236,3 +236,21 @@ TEST_CASE("rows that no blocks fit stay bf16 where they are, and become f16 othe
     REQUIRE(quantize(*model, "bf16", s.dir / "bf16.gguf"));
     CHECK(types_of(*open(s.dir / "bf16.gguf")) == std::set{Type::bf16});
 }
+
+TEST_CASE("a GGUF source's keys are kept, but for what they say of its own weights") {
+    const Scratch s;
+    REQUIRE(quantize(*open(checkpoint), "nf4", s.dir / "nf4.gguf"));
+    const auto keys_of = [&](const char* file) {
+        std::set<std::string> keys;
+        const auto f = GgufFile::open(s.dir / file);
+        REQUIRE(f);
+        for (const auto& e : f->metadata.entries()) keys.insert(e.key);
+        return keys;
+    };
+    const auto model = open(s.dir / "nf4.gguf");
+    REQUIRE(keys_of("nf4.gguf").contains("nibble.nf4.codebook"));
+    REQUIRE(quantize(*model, "int8", s.dir / "int8.gguf"));
+    auto expected = keys_of("nf4.gguf");
+    std::erase_if(expected, [](const std::string& key) { return key.starts_with("nibble.nf4."); });
+    CHECK(keys_of("int8.gguf") == expected);
+}
