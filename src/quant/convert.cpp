@@ -235,6 +235,12 @@ bool is_of_source(std::string_view key) {
            key.starts_with("quantize.imatrix.");
 }
 
+// As the last component of the path says, which may be written as "." or with a slash behind it.
+std::string name_of(const std::filesystem::path& path) {
+    const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
+    return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
 // A GGUF source keeps all its other keys; a folder gets those that its architecture and tokenizer state.
 Result<void> write_metadata(const OpenedModel& model, const Vocab& vocab, Metadata& out) {
     if (model.file.kind() == TensorFile::Kind::gguf) {
@@ -243,7 +249,7 @@ Result<void> write_metadata(const OpenedModel& model, const Vocab& vocab, Metada
         return {};
     }
     out.set("general.architecture", std::string(model.arch->gguf));
-    out.set("general.name", model.file.path().filename().string());
+    out.set("general.name", name_of(model.file.path()));
     Hyper hyper = model.hyper;
     Fields fields = Fields::writing(out, std::string(model.arch->gguf));
     model.arch->fields(fields, hyper);

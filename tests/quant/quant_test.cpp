@@ -254,3 +254,15 @@ TEST_CASE("a GGUF source's keys are kept, but for what they say of its own weigh
     std::erase_if(expected, [](const std::string& key) { return key.starts_with("nibble.nf4."); });
     CHECK(keys_of("int8.gguf") == expected);
 }
+
+TEST_CASE("a folder's name is its last component, however the path is written") {
+    const Scratch s;
+    fs::copy(checkpoint, s.dir / "story");
+    for (const char* path : {"story", "story/", "story/.", "story/../story"}) {
+        CAPTURE(path);
+        REQUIRE(quantize(*open(s.dir / path), "int8", s.dir / "out.gguf"));
+        const auto file = GgufFile::open(s.dir / "out.gguf");
+        REQUIRE(file);
+        CHECK(file->metadata.str("general.name") == "story");
+    }
+}
