@@ -157,11 +157,7 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
         return tokenizer.error();
     }
     ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config.runner, backends));
-    if (static_cast<int64_t>(tokenizer->n_vocab()) > runner.spec().n_vocab)
-        return Error{ErrorCode::corrupt, path.string(),
-                     cat("the tokenizer has ", tokenizer->n_vocab(), " tokens, the embedding ",
-                         runner.spec().n_vocab, " rows"),
-                     "they do not belong together"};
+    NIBBLE_TRY(check_vocab_size(tokenizer->n_vocab(), runner.spec().n_vocab, path));
     auto state = std::unique_ptr<State>(
         new State{std::move(config), std::move(runner), std::move(*tokenizer), {}, {}, {}, 1, {}, {}});
     NIBBLE_TRY(state->make_groups());

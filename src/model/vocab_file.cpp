@@ -193,6 +193,13 @@ Result<Tokenizer> make_tokenizer(Vocab vocab, const TensorFile& file) {
     return tokenizer;
 }
 
+Result<void> check_vocab_size(size_t n_tokens, int64_t n_rows, const std::filesystem::path& path) {
+    if (static_cast<int64_t>(n_tokens) <= n_rows) return {};
+    return Error{ErrorCode::corrupt, path.string(),
+                 cat("the tokenizer has ", n_tokens, " tokens, the embedding ", n_rows, " rows"),
+                 "they do not belong together"};
+}
+
 void write_vocab(const Vocab& v, Metadata& out) {
     const auto set = [&](std::string_view key, MetaValue value) {
         out.set(cat(prefix, key), std::move(value));

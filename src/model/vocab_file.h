@@ -12,6 +12,9 @@ Result<Tokenizer> read_tokenizer(const TensorFile& file);
 // Of what read_vocab() gave. Errors name the file.
 Result<Tokenizer> make_tokenizer(Vocab vocab, const TensorFile& file);
 
+// Refuses a tokenizer of more tokens than the embedding has rows.
+Result<void> check_vocab_size(size_t n_tokens, int64_t n_rows, const std::filesystem::path& path);
+
 // Sets tokenizer.ggml.* and tokenizer.chat_template.
 void write_vocab(const Vocab& vocab, Metadata& out);
 

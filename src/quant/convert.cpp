@@ -287,6 +287,7 @@ std::vector<std::string> matrices_with_search(const ConvertPlan& plan) {
 Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab& vocab,
                                           const ConvertPlan& plan, const std::filesystem::path& destination,
                                           ThreadPool& pool, const ConvertOptions& options) {
+    NIBBLE_TRY(check_vocab_size(vocab.tokens.size(), model.spec.n_vocab, model.file.path()));
     GgufWriter writer = NIBBLE_TRY(GgufWriter::create(destination));
     NIBBLE_TRY(write_metadata(model, vocab, writer.metadata()));
     describe_private_types(plan, writer.metadata());

@@ -42,7 +42,8 @@ std::vector<std::string> matrices_with_search(const ConvertPlan& plan);
 
 // Writes the plan; no tokenizer, where `vocab` has no tokens. Memory beside the mapped source, whatever the
 // model's size: two encoded chunks of about 32 MiB as f32, or with feedback of 128 rows for each thread if
-// that is more. A NaN or infinity in the source is an Error with the tensor's name.
+// that is more. Errors: more tokens than the embedding has rows; with the tensor's name a NaN or infinity in
+// the source, or what its type would hold as infinity.
 Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab& vocab,
                                           const ConvertPlan& plan, const std::filesystem::path& destination,
                                           ThreadPool& pool, const ConvertOptions& options = {});

@@ -266,3 +266,17 @@ TEST_CASE("a folder's name is its last component, however the path is written") 
         CHECK(file->metadata.str("general.name") == "story");
     }
 }
+
+TEST_CASE("a tokenizer of more tokens than the embedding has rows is refused before anything is written") {
+    const Scratch s;
+    const auto model = open(checkpoint);
+    const auto plan = plan_conversion(*model, {*find_recipe("int8"), true, {}});
+    REQUIRE(plan);
+    Vocab vocab = *read_vocab(model->file);
+    ThreadPool pool(1);
+    vocab.tokens.resize(4097, "more");
+    const auto r = convert(*model, vocab, *plan, s.dir / "out.gguf", pool);
+    REQUIRE(!r);
+    CHECK(r.error().what == "the tokenizer has 4097 tokens, the embedding 4096 rows");
+    CHECK(s.files() == 0);
+}
