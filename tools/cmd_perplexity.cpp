@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "src/engine/model_drafter.h"
 #include "src/eval/perplexity.h"
 #include "tools/json_text.h"
 #include "tools/options.h"
@@ -68,6 +69,10 @@ Result<int> PerplexityCommand::operator()() const {
         reference = NIBBLE_TRY(Engine::load(NIBBLE_TRY(resolve_model(base)), plain, list));
         if (reference->spec().n_vocab != engine.spec().n_vocab)
             return Error{ErrorCode::invalid_argument, "--base", "has another vocabulary",
+                         "give the model it was made from"};
+        if (const std::string other = different_token(engine.tokenizer(), reference->tokenizer());
+            !other.empty())
+            return Error{ErrorCode::invalid_argument, "--base", cat("has other tokens: ", other),
                          "give the model it was made from"};
     }
     const auto cut = NIBBLE_TRY(text.cut(engine));

@@ -13,7 +13,20 @@ namespace {
 // Models of one family differ in how many unused tokens fill up their embeddings.
 constexpr size_t tokens_of_one_alone = 512;
 
+bool is_unused(const Vocab& v, size_t token) {
+    return token < v.types.size() && v.types[token] == static_cast<uint8_t>(TokenType::unused);
+}
+
 }  // namespace
+
+std::string different_token(const Tokenizer& model, const Tokenizer& other) {
+    for (size_t i = 0; i < std::min(model.n_vocab(), other.n_vocab()); ++i) {
+        const auto t = static_cast<Token>(i);
+        if (model.piece(t) != other.piece(t) && !is_unused(model.vocab(), i) && !is_unused(other.vocab(), i))
+            return cat("token ", t, " is '", other.piece(t), "', the model's '", model.piece(t), "'");
+    }
+    return {};
+}
 
 Result<void> check_same_tokens(const Tokenizer& model, const Tokenizer& draft,
                                const std::string& draft_name) {
@@ -23,11 +36,8 @@ Result<void> check_same_tokens(const Tokenizer& model, const Tokenizer& draft,
                      "a draft model needs the same tokens as the model"};
     };
     if (std::max(a, b) - both > tokens_of_one_alone) return differ(cat("has ", b, " tokens, the model ", a));
-    for (size_t i = 0; i < both; ++i) {
-        const auto t = static_cast<Token>(i);
-        if (model.piece(t) != draft.piece(t))
-            return differ(cat("token ", t, " is '", draft.piece(t), "', the model's '", model.piece(t), "'"));
-    }
+    const std::string other = different_token(model, draft);
+    if (!other.empty()) return differ(other);
     return {};
 }
 

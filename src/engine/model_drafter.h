@@ -3,11 +3,16 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "src/engine/drafter.h"
 #include "src/engine/engine.h"
 
 namespace nibble {
+
+// The first token that both have and that is another text in one than in the other, in words; empty where
+// there is none. Unused tokens, which are called anything, count for nothing.
+std::string different_token(const Tokenizer& model, const Tokenizer& other);
 
 // An Error unless both have the same text for every token that both have, which must be nearly all.
 Result<void> check_same_tokens(const Tokenizer& model, const Tokenizer& draft, const std::string& draft_name);

@@ -285,6 +285,19 @@ TEST_CASE("perplexity and calibrate: numbers for scripts") {
                   "--stride");
 }
 
+TEST_CASE("perplexity: a base with other tokens of the same number is refused, with the first of them") {
+    const Scratch s;
+    const fs::path other = s.dir / "other";
+    fs::copy(root / "models/fairytale", other);
+    auto j = nlohmann::ordered_json::parse(*read_text_file(other / "tokenizer.json"));
+    auto& vocab = j["model"]["vocab"];
+    std::swap(vocab["a"], vocab["b"]);
+    std::ofstream(other / "tokenizer.json") << j.dump();
+    check_refused(nibble_cli({"perplexity", "-f", (root / "tests/data/alice.txt").string(), "--windows", "1",
+                              "--ctx", "64", "--base", other.string()}),
+                  2, cat("--base: has other tokens: token ", vocab["b"].dump(), " is 'b', the model's 'a'"));
+}
+
 TEST_CASE("template: exact renderings of the model's, a file's and a named template") {
     const Scratch s;
     const std::string talk =
