@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "ggml/cpu/cpu_backend.h"
 #include "ggml/file/quote.h"
 #include "src/eval/moments.h"
 #include "src/model/vocab_file.h"
@@ -277,12 +278,29 @@ Result<std::unique_ptr<Calibration>> Calibration::start(const QuantizeCommand& c
     return c;
 }
 
+// What the loader would say of the model: a weight that the source lacks, the file would lack, too. Of a
+// guest it says nothing without the model that it guesses for.
+Result<void> check_loads(const OpenedModel& model) {
+    if (model.spec.n_backbone > 0 || model.spec.block_guess) return {};
+    CpuOptions one;
+    one.threads = 1;
+    const auto cpu = NIBBLE_TRY(CpuBackend::create(one));
+    Backend* const list[] = {cpu.get()};
+    EngineConfig config;
+    config.runner.ctx = 64;
+    config.draft_tokens = -1;  // as run has it by default
+    settle_guesses(config, 1);
+    NIBBLE_TRY(ModelRunner::forecast(NIBBLE_TRY(TensorFile::open(model.file.path())), config.runner, list));
+    return {};
+}
+
 Result<std::vector<TensorReport>> QuantizeCommand::run(const OpenedModel& model, const ConvertPlan& plan,
                                                        ConvertOptions how) const {
     auto vocab = read_vocab(model.file);
     // Who guesses in blocks has the tokens of another model.
     if (!vocab && vocab.error().code == ErrorCode::not_found && model.spec.block_guess) vocab = Vocab();
     if (!vocab) return vocab.error();
+    NIBBLE_TRY(check_loads(model));
     ThreadPool pool(threads);
     std::unique_ptr<Calibration> calibration;
     if (!text.file.empty()) {

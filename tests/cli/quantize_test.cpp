@@ -1,5 +1,8 @@
-// What quantize says of importance files that do not belong to the model, or that it cannot read.
-// The files are made here, of a few tensors.
+// What quantize says of models and importance files that it should not take, and of what is lost.
+// The files are made here, of a few tensors or of the bundled model's.
+#include <functional>
+
+#include "ggml/file/gguf_reader.h"
 #include "ggml/file/gguf_writer.h"
 #include "tests/cli/common.h"
 
@@ -32,6 +35,28 @@ std::string importance_of(const Scratch& s, const std::vector<std::string>& tens
     return path.string();
 }
 
+// A GGUF file of what another holds, as far as `keep` agrees; it may change the bytes.
+std::string copied(const Scratch& s, const fs::path& source,
+                   const std::function<bool(const std::string& name, std::span<std::byte> data)>& keep) {
+    const fs::path path = s.dir / "copy.gguf";
+    const auto file = GgufFile::open(source);
+    auto w = GgufWriter::create(path);
+    REQUIRE(file);
+    REQUIRE(w);
+    for (const auto& e : file->metadata.entries()) w->metadata().set(e.key, e.value);
+    std::vector<std::pair<std::string, std::vector<std::byte>>> kept;
+    for (const TensorInfo& t : file->tensors.all()) {
+        std::vector<std::byte> data(t.data.begin(), t.data.end());
+        if (!keep(t.name, data)) continue;
+        REQUIRE(w->declare(t.name, t.type, std::span(t.ne).first(static_cast<size_t>(t.n_dims))));
+        kept.emplace_back(t.name, std::move(data));
+    }
+    REQUIRE(w->begin());
+    for (const auto& [name, data] : kept) REQUIRE(w->write(name, data));
+    REQUIRE(w->finish());
+    return path.string();
+}
+
 ProcessResult planned_with(const std::string& importance) {
     return nibble_cli({"quantize", checkpoint, "--type", "int4", "--dry-run", "--importance", importance});
 }
@@ -59,4 +84,15 @@ TEST_CASE("quantize: an importance file of the older format is named as such, wi
     check_refused(planned_with(path), 1, cat(path, ": is an importance file of the older format (.dat)"));
     check_refused(planned_with(path), 1, "llama-imatrix --in-file old.dat -o new.gguf");
     check_refused(planned_with(s.file("other.dat", old.substr(0, 10))), 1, "is not a GGUF file");
+}
+
+TEST_CASE("quantize: a model that lacks a weight is refused as it is when it is loaded") {
+    const Scratch s;
+    const std::string part =
+        copied(s, root / "models/fairytale-int8.gguf",
+               [](const std::string& name, std::span<std::byte>) { return name != "blk.3.ffn_up.weight"; });
+    const std::string out = (s.dir / "out.gguf").string(), says = "tensor 'blk.3.ffn_up.weight' is missing";
+    check_refused(nibble_cli({"quantize", part, out, "--type", "int8"}), 1, says);
+    check_refused(nibble_cli({"run", "-m", part, "-p", "x"}), 1, says);
+    CHECK(!fs::exists(out));
 }
