@@ -206,6 +206,23 @@ void QuantizeCommand::print_report(const ConvertPlan& plan, const std::vector<Te
                     std::string(info(worst[i].to).name).c_str(), worst[i].relative_error);
 }
 
+// NVFP4's scales end where small weights begin, and no factor of the tensor is written that would lift them.
+void warn_of_small_weights(const std::vector<TensorReport>& reports) {
+    constexpr double most = 0.15;  // about 0.1 is usual
+    const TensorReport* worst = nullptr;
+    size_t n = 0;
+    for (const TensorReport& r : reports) {
+        if (r.to != Type::nvfp4 || r.from == Type::nvfp4 || r.relative_error <= most) continue;
+        if (!worst || r.relative_error > worst->relative_error) worst = &r;
+        ++n;
+    }
+    if (!worst) return;
+    std::fprintf(stderr,
+                 "nibble: warning: %zu of the matrices are too small for the scales of nvfp4 (relative error "
+                 "%.2f in %s): mxfp4 has scales for them\n",
+                 n, worst->relative_error, printable(worst->name).c_str());
+}
+
 // A line that is redrawn on a terminal; in a pipe one line per tenth.
 class ProgressLine {
   public:
@@ -346,6 +363,7 @@ Result<int> QuantizeCommand::operator()() const {
     how.progress = [&](const ConvertProgress& p) { progress(p); };
     const auto start = std::chrono::steady_clock::now();
     const auto reports = NIBBLE_TRY(run(*model, plan, how));
+    warn_of_small_weights(reports);
     print_report(plan, reports,
                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     return exit_ok;

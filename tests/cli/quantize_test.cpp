@@ -1,5 +1,6 @@
 // What quantize says of models and importance files that it should not take, and of what is lost.
 // The files are made here, of a few tensors or of the bundled model's.
+#include <cstring>
 #include <functional>
 
 #include "ggml/file/gguf_reader.h"
@@ -95,4 +96,29 @@ TEST_CASE("quantize: a model that lacks a weight is refused as it is when it is 
     check_refused(nibble_cli({"quantize", part, out, "--type", "int8"}), 1, says);
     check_refused(nibble_cli({"run", "-m", part, "-p", "x"}), 1, says);
     CHECK(!fs::exists(out));
+}
+
+TEST_CASE("quantize: weights too small for the scales of nvfp4 are told, with the type that has some") {
+    const Scratch s;
+    const std::string plain = (s.dir / "f32.gguf").string(), out = (s.dir / "out.gguf").string();
+    REQUIRE(nibble_cli({"quantize", checkpoint, plain, "--type", "f32"}).code == 0);
+    const std::string small = copied(s, plain, [](const std::string& name, std::span<std::byte> data) {
+        for (size_t i = 0; name == "blk.2.attn_q.weight" && i < data.size(); i += sizeof(float)) {
+            float x;
+            std::memcpy(&x, data.data() + i, sizeof x);
+            x *= 0.01f;
+            std::memcpy(data.data() + i, &x, sizeof x);
+        }
+        return true;
+    });
+    const auto says = [&](const std::string& source, const char* type) {
+        const ProcessResult r = nibble_cli({"quantize", source, out, "--type", type, "--force"});
+        CHECK(r.code == 0);
+        return r.err;
+    };
+    const std::string warned = says(small, "nvfp4");
+    CHECK(warned.find("nibble: warning: 1 of the matrices are too small") != std::string::npos);
+    CHECK(warned.find("blk.2.attn_q.weight): mxfp4") != std::string::npos);
+    CHECK(says(small, "mxfp4").find("warning") == std::string::npos);
+    CHECK(says(plain, "nvfp4").find("warning") == std::string::npos);
 }
