@@ -20,10 +20,12 @@ struct SynthCommand {
         NIBBLE_TRY(check_destination(output, force));
         const TensorFile source = NIBBLE_TRY(TensorFile::open(NIBBLE_TRY(tokenizer.path())));
         Vocab vocab = NIBBLE_TRY(read_vocab(source));
-        const TensorFile model = NIBBLE_TRY(shape.model(Fill::random, threads));
-        NIBBLE_TRY(write_synthetic(model, std::move(vocab), output));
+        const ModelShape known = NIBBLE_TRY(shape.shape());
+        ThreadPool pool(threads);
+        const uint64_t bytes =
+            NIBBLE_TRY(write_synthetic(known, shape.type, shape.seed, std::move(vocab), output, pool));
         std::printf("%s: %s with random weights as %s, %.1f MB\n", output.c_str(), shape.name.c_str(),
-                    shape.type.c_str(), static_cast<double>(model.tensor_bytes()) / 1e6);
+                    shape.type.c_str(), static_cast<double>(bytes) / 1e6);
         return exit_ok;
     }
 };

@@ -313,6 +313,27 @@ void fill_vector(const ModelShape& s, const TensorInfo& t, std::span<std::byte> 
     for (size_t i = 0; i < out.size(); i += sizeof value) std::memcpy(out.data() + i, &value, sizeof value);
 }
 
+// The weights of a model, tensor after tensor.
+class Weights {
+  public:
+    Weights(const ModelShape& shape, uint64_t seed) : shape_(shape), seed_(seed) {}
+    void fill(const TensorInfo& t, std::span<std::byte> out, ThreadPool& pool) {
+        if (t.n_dims > 1)
+            stocks_.try_emplace(t.type, t.type, scale_, seed_)
+                .first->second.fill(out, mixed(seed_ + at_), pool);
+        else
+            fill_vector(shape_, t, out);
+        at_ += round_up<size_t>(out.size(), tensor_alignment);
+    }
+
+  private:
+    const ModelShape& shape_;
+    const uint64_t seed_;
+    const float scale_ = 1 / std::sqrt(static_cast<float>(shape_.n_embd));
+    std::map<Type, Stock> stocks_;
+    size_t at_ = 0;
+};
+
 Result<void> check(const ModelShape& s) {
     for (const int32_t v :
          {s.n_layers, s.n_embd, s.n_ff, s.n_heads, s.n_kv_heads, s.head_dim, s.n_vocab, s.n_ctx})
@@ -351,24 +372,23 @@ Result<TensorFile> synthetic_model(const ModelShape& shape, std::string_view rec
     const auto memory = NIBBLE_TRY(reserve(total));
 
     std::vector<TensorInfo> tensors;
-    std::map<Type, Stock> stocks;
-    const float scale = 1 / std::sqrt(static_cast<float>(shape.n_embd));
+    Weights weights(shape, seed);
     size_t at = 0;
     for (const TensorPlan& p : plan.tensors) {
         TensorInfo t = *p.source;
         t.type = p.type;
         const std::span<std::byte> data(memory.get() + at, p.bytes);
         t.data = data;
-        if (fill == Fill::random && t.n_dims == 1) fill_vector(shape, t, data);
-        if (fill == Fill::random && t.n_dims > 1)
-            stocks.try_emplace(t.type, t.type, scale, seed).first->second.fill(data, mixed(seed + at), pool);
+        if (fill == Fill::random) weights.fill(t, data, pool);
         at += round_up<size_t>(p.bytes, tensor_alignment);
         tensors.push_back(std::move(t));
     }
     return TensorFile::in_memory(std::move(metadata), std::move(tensors), memory, true);
 }
 
-Result<void> write_synthetic(const TensorFile& model, Vocab vocab, const std::filesystem::path& destination) {
+Result<uint64_t> write_synthetic(const ModelShape& shape, std::string_view recipe, uint64_t seed, Vocab vocab,
+                                 const std::filesystem::path& destination, ThreadPool& pool) {
+    const TensorFile model = NIBBLE_TRY(synthetic_model(shape, recipe, Fill::nothing, seed, pool));
     const TensorInfo* embedding = NIBBLE_TRY(model.require("token_embd.weight"));
     const auto n_vocab = static_cast<size_t>(embedding->rows());
     if (n_vocab < vocab.tokens.size())
@@ -386,8 +406,15 @@ Result<void> write_synthetic(const TensorFile& model, Vocab vocab, const std::fi
     for (const TensorInfo& t : model.tensors())
         NIBBLE_TRY(writer.declare(t.name, t.type, std::span(t.ne).first(static_cast<size_t>(t.n_dims))));
     NIBBLE_TRY(writer.begin());
-    for (const TensorInfo& t : model.tensors()) NIBBLE_TRY(writer.write(t.name, t.data));
-    return writer.finish();
+    Weights weights(shape, seed);
+    std::vector<std::byte> data;
+    for (const TensorInfo& t : model.tensors()) {
+        data.resize(t.data.size());
+        weights.fill(t, data, pool);
+        NIBBLE_TRY(writer.write(t.name, data));
+    }
+    NIBBLE_TRY(writer.finish());
+    return model.tensor_bytes();
 }
 
 }  // namespace nibble

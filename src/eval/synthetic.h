@@ -20,7 +20,9 @@ enum class Fill : uint8_t {
 Result<TensorFile> synthetic_model(const ModelShape& shape, std::string_view recipe, Fill fill, uint64_t seed,
                                    ThreadPool& pool);
 
-// Writes such a model as GGUF. The vocabulary is filled up with unused tokens to the shape's size.
-Result<void> write_synthetic(const TensorFile& model, Vocab vocab, const std::filesystem::path& destination);
+// Writes such a model as GGUF, with the memory of its largest tensor. The vocabulary is filled up with unused
+// tokens to the shape's size. Returns the bytes of its tensors.
+Result<uint64_t> write_synthetic(const ModelShape& shape, std::string_view recipe, uint64_t seed, Vocab vocab,
+                                 const std::filesystem::path& destination, ThreadPool& pool);
 
 }  // namespace nibble
