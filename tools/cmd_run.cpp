@@ -100,6 +100,7 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path&
             const RenderedPrompt rendered = NIBBLE_TRY(format->render(c));
             r.prompt = format->encode(rendered);
             r.stop.insert(r.stop.end(), format->stops().begin(), format->stops().end());
+            r.stop_tokens = format->stop_tokens();
             answer.thinks = rendered.opens_thinking;
             if (echo)
                 answer.before = rendered.text();

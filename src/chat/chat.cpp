@@ -134,6 +134,7 @@ Request Chat::request_for(const Prompt& prompt, const std::vector<Token>& genera
                        : std::max<int64_t>(0, options.max_tokens - static_cast<int64_t>(generated.size()));
     r.stop = options.stop;
     r.stop.insert(r.stop.end(), format_.stops().begin(), format_.stops().end());
+    r.stop_tokens = format_.stop_tokens();
     r.stream = stream_++;
     return r;
 }
@@ -213,8 +214,7 @@ Result<Turn> Chat::answer_last(const ChatHooks& hooks) {
     conversation.messages.push_back({"assistant", turn.text});
     sent_.answered = conversation.messages.size();
 
-    if (!generated.empty() && format_.tokenizer().is_end_of_generation(generated.back()))
-        generated.pop_back();
+    if (!generated.empty() && turn.finish == Finish::eos) generated.pop_back();  // the token that ended it
     std::string spelled;
     for (const Token t : generated) spelled += format_.tokenizer().piece(t);
     known_text_.clear();

@@ -38,7 +38,7 @@ std::string RenderedPrompt::text() const {
 ChatFormat::ChatFormat(const Tokenizer& tokenizer, ChatTemplate chat, bool own,
                        nlohmann::ordered_json variables)
     : tokenizer_(&tokenizer), chat_(std::move(chat)), own_(own), variables_(std::move(variables)) {
-    stops_ = find_stops();
+    find_stops();
 }
 
 bool ChatFormat::set_thinking(Thinking thinking) {
@@ -127,22 +127,26 @@ std::vector<Token> ChatFormat::encode(const RenderedPrompt& prompt) const {
     return tokenizer_->encode(prompt.segments);
 }
 
-std::vector<std::string> ChatFormat::find_stops() const {
+void ChatFormat::find_stops() {
     Conversation probe;
     probe.messages = {{"user", "nibble-1"}, {"assistant", "nibble-2"}, {"user", "nibble-3"}};
     ChatTemplate::Input in = input(probe, 0);
     in.eos_token.clear();  // ends an answer anyway; what else the template writes is looked for
     const auto rendered = chat_.render(in);
-    if (!rendered) return {};  // a template with rules of its own; its control tokens end the turn
+    if (!rendered) return;  // a template with rules of its own; its control tokens end the turn
     const size_t answer = rendered->find("nibble-2"), next = rendered->find("nibble-3");
-    if (answer == std::string::npos || next == std::string::npos || next < answer + 8) return {};
+    if (answer == std::string::npos || next == std::string::npos || next < answer + 8) return;
     const std::string marker = end_marker(std::string_view(*rendered).substr(answer + 8, next - answer - 8));
-    const auto id = tokenizer_->find(marker);
+    const size_t name = marker.starts_with('\n') ? 1 : 0;
+    const auto id = tokenizer_->find(std::string_view(marker).substr(name));
+    if (marker.empty()) return;
+    if (!id || !tokenizer_->is_control(*id)) {
+        stops_ = {marker};
+        return;
+    }
+    // It has no text to be found by.
     const auto& thoughts = tokenizer_->thought_tokens();
-    if (marker.empty() ||
-        (id && (tokenizer_->is_end_of_generation(*id) || (thoughts && thoughts->close == *id))))
-        return {};
-    return {marker};
+    if (!tokenizer_->is_end_of_generation(*id) && !(thoughts && thoughts->close == *id)) stop_tokens_ = {*id};
 }
 
 }  // namespace nibble

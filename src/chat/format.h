@@ -42,6 +42,8 @@ class ChatFormat {
     // What the template writes after an answer, where that is text to this model and no control token:
     // a model that was never trained on the format spells it out.
     const std::vector<std::string>& stops() const { return stops_; }
+    // Likewise where it is a control token that the model's file does not name among its ends.
+    const std::vector<Token>& stop_tokens() const { return stop_tokens_; }
     const Tokenizer& tokenizer() const { return *tokenizer_; }
     const ChatTemplate& chat_template() const { return chat_; }
     bool own() const { return own_; }
@@ -53,7 +55,7 @@ class ChatFormat {
     void separate_thoughts(nlohmann::ordered_json& messages) const;
     std::string_view closing_mark(const RenderedPrompt& prompt) const;
     void answer_directly(RenderedPrompt& prompt) const;
-    std::vector<std::string> find_stops() const;
+    void find_stops();
 
     const Tokenizer* tokenizer_;
     ChatTemplate chat_;
@@ -61,6 +63,7 @@ class ChatFormat {
     nlohmann::ordered_json variables_;
     Thinking thinking_;
     std::vector<std::string> stops_;
+    std::vector<Token> stop_tokens_;
 };
 
 }  // namespace nibble

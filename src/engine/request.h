@@ -17,11 +17,12 @@ namespace nibble {
 using RequestId = int64_t;
 
 struct Request {
-    std::vector<Token> prompt;      // at least one token, fewer than the context
-    SamplerParams sampling;         // without a seed, 0 is used: callers draw one and tell which
-    int64_t max_tokens = -1;        // -1: until something else ends it
-    std::vector<std::string> stop;  // the text ends before the first of these
-    bool ignore_eos = false;        // end-of-generation tokens are never chosen
+    std::vector<Token> prompt;       // at least one token, fewer than the context
+    SamplerParams sampling;          // without a seed, 0 is used: callers draw one and tell which
+    int64_t max_tokens = -1;         // -1: until something else ends it
+    std::vector<std::string> stop;   // the text ends before the first of these
+    std::vector<Token> stop_tokens;  // end the answer as the model's own ends do
+    bool ignore_eos = false;         // end-of-generation tokens are never chosen
     // So many tokens at the end of the prompt are the beginning of the answer: text goes on behind theirs.
     size_t begun = 0;
     uint64_t stream = 0;    // tells samples of one prompt and seed apart

@@ -48,6 +48,7 @@ std::string Engine::State::rest_of(Sequence& s) {
 Finish Engine::State::finish_of(const Sequence& s, Token token) const {
     if (s.stop.matched()) return Finish::stop;
     if (!s.request->ignore_eos && tokenizer.is_end_of_generation(token)) return Finish::eos;
+    if (std::ranges::find(s.request->stop_tokens, token) != s.request->stop_tokens.end()) return Finish::eos;
     if (s.matcher && !s.matcher->may_continue()) return Finish::complete;
     if (s.request->max_tokens >= 0 && s.n_generated >= s.request->max_tokens) return Finish::length;
     if (static_cast<int32_t>(s.tokens.size()) >= runner.config().ctx) return Finish::context;

@@ -74,9 +74,13 @@ const nlohmann::json* Fields::json(std::string_view path) const {
     return nullptr;
 }
 
-void Fields::assume(std::string_view hf, uint32_t value) {
+template <class T>
+void Fields::assume(std::string_view hf, T value) {
     assumed_.emplace_back(hf, std::make_shared<const nlohmann::json>(value));
 }
+template void Fields::assume(std::string_view, uint32_t);
+template void Fields::assume(std::string_view, float);
+template void Fields::assume(std::string_view, bool);
 
 bool Fields::states(std::string_view gguf, std::string_view hf) const {
     if (source_ == Source::write) return false;

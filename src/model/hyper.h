@@ -125,8 +125,10 @@ class Fields {
     // which `on` means true and `off` false ('|' between alternatives), anything else is refused.
     void flags(std::string_view gguf, std::string_view hf, std::string_view on, std::string_view off,
                std::vector<bool>& value);
-    // What config.json means when it is silent about a field that is otherwise required.
-    void assume(std::string_view hf, uint32_t value);
+    // What config.json means when it is silent about a field: the default of transformers' class. T:
+    // uint32_t, float or bool.
+    template <class T>
+    void assume(std::string_view hf, T value);
     // Whether the source states this field; never when writing.
     bool states(std::string_view gguf, std::string_view hf) const;
     bool is_number(std::string_view gguf) const;  // whether GGUF states it, and as a single value

@@ -128,6 +128,12 @@ void scaling_fields(Fields& f, const Hyper& h, RopeScaling& s) {
     if (!writes_longrope) {
         f.optional("rope.scaling.type", "", s.type);
         f.optional("rope.scaling.factor", rope_path("factor"), s.factor);
+        // GGUF files of 2023: another name, and no type.
+        const bool typed = f.states("rope.scaling.type", "");
+        if (!f.from_hf() && !f.is_writing() && !typed) {
+            f.optional("rope.scale_linear", "", s.factor);
+            if (s.factor != 1 && s.factor != 0) s.type = "linear";
+        }
     }
     f.optional("rope.scaling.original_context_length",
                cat(rope_path("original_max_position_embeddings"),

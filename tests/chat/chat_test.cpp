@@ -242,6 +242,29 @@ TEST_CASE("chat: a fallback template knows what ends a turn") {
     CHECK(stop("chatml").empty());
 }
 
+TEST_CASE("chat: a control token that ends a turn ends the answer, named as an end or not") {
+    const Model model(512);
+    const Tokenizer& t = model.engine->tokenizer();
+    const Token marker = *t.find("<|im_start|>");
+    REQUIRE(t.is_control(marker));
+    REQUIRE(!t.is_end_of_generation(marker));
+    auto source = ChatTemplate::parse(
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_start|>\n{% endfor %}"
+        "assistant:",
+        "template");
+    REQUIRE(source);
+    Chat chat = model.chat();
+    chat.set_format(ChatFormat(t, std::move(*source), false));
+    CHECK(chat.format().stops().empty());
+    CHECK(chat.format().stop_tokens() == std::vector<Token>{marker});
+    chat.options.sampling.logit_bias = {{marker, 1000}};
+    Log log;
+    const Turn turn = say(chat, "Hi", log);
+    CHECK(turn.finish == Finish::eos);
+    CHECK(turn.generated == 1);
+    CHECK(turn.text.empty());
+}
+
 TEST_CASE("chat: the most likely next tokens") {
     const Model model(512);
     Chat chat = model.chat();

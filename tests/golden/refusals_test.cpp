@@ -240,6 +240,31 @@ TEST_CASE("values that are missing, and keys that do not fit who attends to them
     }
 }
 
+TEST_CASE("fields that published files leave out have the defaults of their class") {
+    {
+        const Copy gemma("gemma3_vision");
+        auto j = nlohmann::json::parse(*read_text_file(gemma.dir / "config.json"));
+        (j.contains("text_config") ? j["text_config"] : j).erase("rms_norm_eps");
+        std::ofstream(gemma.dir / "config.json") << j;
+        const auto opened = open(gemma.dir);
+        REQUIRE_MESSAGE(opened, (opened ? "" : opened.error().message()));
+        CHECK((*opened)->spec.norm_eps == 1e-6f);
+    }
+    {
+        const Copy llama("llama");
+        llama.change("/pretraining_tp", 2);
+        CHECK(open(llama.dir));
+    }
+    const Copy qwen("qwen2");
+    REQUIRE(open(qwen.dir));
+    CHECK((*open(qwen.dir))->spec.kv_groups.size() == 2);
+    qwen.change("/use_sliding_window", nullptr);
+    const auto whole = open(qwen.dir);
+    REQUIRE(whole);
+    REQUIRE((*whole)->spec.kv_groups.size() == 1);
+    CHECK((*whole)->spec.kv_groups[0].window == 0);
+}
+
 TEST_CASE("experts that the file does not hold are refused by the tensor's name") {
     const Copy copy("mixtral");
     copy.change("/num_local_experts", 6);

@@ -21,6 +21,12 @@ fs::path vocabulary(const std::string& name) {
 
 }  // namespace
 
+TEST_CASE("Phi-3: special tokens swallow the white space behind them, which a GGUF file does not say") {
+    const Tokenizer t = open_tokenizer(root / "tests/data/tokenizers/phi-3.gguf");
+    CHECK(t.encode("<|user|>\nHi<|end|>\n<|assistant|>\n", special) ==
+          std::vector<Token>{32010, 6324, 32007, 32001});
+}
+
 TEST_CASE("expected ids of known vocabularies, and their text back") {
     for (const std::string name : {"gpt-2", "phi-3", "llama-spm", "starcoder", "deepseek-coder"}) {
         INFO(name);

@@ -7,6 +7,7 @@
 namespace nibble {
 
 inline void cohere_fields(Fields& f, Hyper& h) {
+    f.assume("rope_theta", 500000.0f);
     standard_fields(f, h);
     f.required("logit_scale", "logit_scale", h.logit_scale);
     f.expect("hidden_act", {"silu"});

@@ -6,6 +6,8 @@ namespace nibble {
 namespace {
 
 void fields(Fields& f, Hyper& h) {
+    // GGUF files of the first days say none of these; the class assumes them, too.
+    if (!f.is_writing()) h.window = 4096, h.attn_softcap = 50, h.logit_softcap = 30;
     standard_fields(f, h);
     sliding_fields(f, h, 2);
     f.optional("attn_logit_softcapping", "attn_logit_softcapping", h.attn_softcap);

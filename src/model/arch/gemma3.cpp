@@ -6,11 +6,12 @@ namespace nibble {
 namespace {
 
 void fields(Fields& f, Hyper& h) {
-    f.assume("num_attention_heads", 8);
-    f.assume("num_key_value_heads", 4);
-    f.assume("head_dim", 256);
-    f.assume("max_position_embeddings", 131072);
-    if (!f.is_writing()) h.norm_eps = 1e-6f, h.rope_theta = 1e6f, h.rope_theta_local = 1e4f;
+    f.assume("num_attention_heads", 8u);
+    f.assume("num_key_value_heads", 4u);
+    f.assume("head_dim", 256u);
+    f.assume("max_position_embeddings", 131072u);
+    f.assume("rms_norm_eps", 1e-6f);
+    if (!f.is_writing()) h.rope_theta = 1e6f, h.rope_theta_local = 1e4f;
     standard_fields(f, h);
     sliding_fields(f, h, 6);
     f.optional("rope.freq_base_swa", "rope_local_base_freq|rope_parameters.sliding_attention.rope_theta",

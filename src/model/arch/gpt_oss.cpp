@@ -22,6 +22,7 @@ constexpr float usual_limit = 7;
 void fields(Fields& f, Hyper& h) {
     // GGUF files state neither the limit nor the ends of YaRN's ramp, which are the same for all.
     if (!f.is_writing()) h.ffn_limit = usual_limit, h.rope_scaling.truncate = f.from_hf();
+    f.assume("rope_theta", 150000.0f);
     standard_fields(f, h);
     sliding_fields(f, h, 2);
     expert_fields(f, h);

@@ -1,4 +1,4 @@
-// granite-swa: Granite with a window on three layers of four and a learned sink per head; layers may do
+// granite_swa: Granite with a window on three layers of four and a learned sink per head; layers may do
 // without rotation.
 #include <utility>
 
@@ -28,7 +28,7 @@ Result<ModelSpec> build(const Hyper& h, bool from_hf, const TensorMap& tensors) 
 }  // namespace
 
 extern const Architecture granite_swa_arch;
-const Architecture granite_swa_arch{"granite-swa", {"granite_swa"}, fields, build, standard_names(), true,
+const Architecture granite_swa_arch{"granite_swa", {"granite_swa"}, fields, build, standard_names(), true,
                                     names};
 
 }  // namespace nibble

@@ -15,7 +15,6 @@ void fields(Fields& f, Hyper& h) {
     sliding_fields(f, h, 0);
     expert_fields(f, h);
     f.expect("hidden_act", {"silu"});
-    f.expect("pretraining_tp", {"1"});
     f.expect("quantization_config", {});
 }
 

@@ -80,8 +80,9 @@ inline void nemotron_h_layer_fields(Fields& f, Hyper& h) {
 }
 
 inline void nemotron_h_fields(Fields& f, Hyper& h) {
-    if (f.from_hf()) nemotron_h_layer_fields(f, h);
+    if (f.from_hf()) nemotron_h_layer_fields(f, h), h.head_dim = 128;
     next_layer_fields(f, h);
+    f.optional("", "attention_head_dim", h.head_dim);
     size_fields(f, h);
     if (f.from_hf()) list_kv_heads(h);
     // Files say it of layers that guess further ahead, too.

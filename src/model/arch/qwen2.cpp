@@ -7,6 +7,7 @@ namespace {
 
 void fields(Fields& f, Hyper& h) {
     standard_fields(f, h);
+    f.assume("use_sliding_window", false);
     sliding_fields(f, h, 0);
     f.expect("hidden_act", {"silu"});
     f.expect("quantization_config", {});

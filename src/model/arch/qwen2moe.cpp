@@ -20,6 +20,7 @@ constexpr NamePair names[] = {
 
 void fields(Fields& f, Hyper& h) {
     standard_fields(f, h);
+    f.assume("use_sliding_window", false);
     sliding_fields(f, h, 0);
     expert_fields(f, h);
     if (!f.is_writing()) h.expert_norm = false;  // where nothing is stated

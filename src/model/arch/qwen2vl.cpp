@@ -6,8 +6,10 @@ namespace nibble {
 namespace {
 
 void fields(Fields& f, Hyper& h) {
+    f.assume("rope_theta", 1e6f);
     standard_fields(f, h);
     section_fields(f, h);
+    f.assume("use_sliding_window", false);
     sliding_fields(f, h, 0);
     f.expect("hidden_act", {"silu"});
     f.expect("quantization_config", {});

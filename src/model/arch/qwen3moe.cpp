@@ -7,6 +7,7 @@ namespace {
 
 void fields(Fields& f, Hyper& h) {
     standard_fields(f, h);
+    f.assume("use_sliding_window", false);
     sliding_fields(f, h, 0);
     qwen3_fields(f, h);
     if (f.from_hf()) h.expert_norm = false;  // where nothing is stated; GGUF files leave out that it is so

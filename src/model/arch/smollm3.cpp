@@ -10,7 +10,9 @@ namespace {
 constexpr uint32_t interval = 4;
 
 void fields(Fields& f, Hyper& h) {
+    f.assume("rope_theta", 2e6f);
     standard_fields(f, h);
+    f.assume("use_sliding_window", false);
     sliding_fields(f, h, 0);
     f.expect("hidden_act", {"silu"});
     f.expect("quantization_config", {});

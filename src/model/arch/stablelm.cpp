@@ -15,10 +15,15 @@ void fields(Fields& f, Hyper& h) {
     f.expect("quantization_config", {});
 }
 
-Result<ModelSpec> build(const Hyper& h, bool, const TensorMap& tensors) {
+// GGUF files of other converters say "parallel" where the checkpoint said nothing; the norm that a serial
+// block has says it rightly.
+Result<ModelSpec> build(const Hyper& h, bool from_hf, const TensorMap& tensors) {
     ModelSpec s = NIBBLE_TRY(standard_spec(h, RopeStyle::half, tensors));
-    if (h.parallel)
-        for (LayerSpec& l : s.layers) l.ffn_norm = "attn_norm";
+    const bool parallel = from_hf ? h.parallel : !tensors.contains("blk.0.ffn_norm.weight");
+    for (LayerSpec& l : s.layers) {
+        l.parallel = parallel;
+        if (parallel) l.ffn_norm = "attn_norm";
+    }
     return s;
 }
 
