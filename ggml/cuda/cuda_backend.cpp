@@ -212,7 +212,7 @@ Result<void> CudaBackend::place_tiles(const Tensor& host, std::byte* to) {
     // Kept: to lock pages takes longer than to copy what lies in them.
     const size_t part_bytes = std::max(staging_bytes, block_bytes);
     if (staging_each_ < part_bytes) {
-        for (auto& s : staging_) s = NIBBLE_TRY(cuda::allocate_pinned(part_bytes));
+        for (auto& s : staging_) s = NIBBLE_TRY(cuda::allocate_pinned(options_.device, part_bytes));
         staging_each_ = part_bytes;
     }
     cuda::Stream* const streams[2] = {&stream_, &copies_};
@@ -302,7 +302,7 @@ class PinnedMailbox final : public Mailbox {
 }  // namespace
 
 Result<std::unique_ptr<Mailbox>> CudaBackend::mailbox(size_t bytes) {
-    auto memory = NIBBLE_TRY(cuda::allocate_pinned(bytes));
+    auto memory = NIBBLE_TRY(cuda::allocate_pinned(options_.device, bytes));
     cuda::Mark mark = NIBBLE_TRY(cuda::Mark::create(options_.device));
     return std::unique_ptr<Mailbox>(
         std::make_unique<PinnedMailbox>(stream_, std::move(memory), bytes, std::move(mark)));

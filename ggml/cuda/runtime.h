@@ -37,8 +37,9 @@ bool warpgroups_built();
 
 // Memory of the device, freed with the last owner; 256-byte aligned.
 Result<std::shared_ptr<std::byte>> allocate(int device, size_t bytes, std::string_view purpose);
-// Page-locked host memory, which copies to the device read without a detour.
-Result<std::shared_ptr<std::byte>> allocate_pinned(size_t bytes);
+// Page-locked host memory, which copies to the device read without a detour. The device's: a thread that has
+// none yet would get the first one's context.
+Result<std::shared_ptr<std::byte>> allocate_pinned(int device, size_t bytes);
 
 // A point in the work of a stream, which can be waited for alone.
 class Mark {

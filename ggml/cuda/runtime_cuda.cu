@@ -140,9 +140,11 @@ Result<std::shared_ptr<std::byte>> allocate(int device, size_t bytes, std::strin
     return std::shared_ptr<std::byte>(static_cast<std::byte*>(p), [](std::byte* b) { (void)cudaFree(b); });
 }
 
-Result<std::shared_ptr<std::byte>> allocate_pinned(size_t bytes) {
+Result<std::shared_ptr<std::byte>> allocate_pinned(int device, size_t bytes) {
     void* p = nullptr;
-    if (const cudaError_t e = cudaMallocHost(&p, bytes); e != cudaSuccess) {
+    cudaError_t e = cudaSetDevice(device);
+    if (e == cudaSuccess) e = cudaMallocHost(&p, bytes);
+    if (e != cudaSuccess) {
         (void)cudaGetLastError();
         return Error{ErrorCode::out_of_memory, "staging",
                      cat(bytes >> 20, " MiB of page-locked memory: ", cudaGetErrorString(e)), ""};

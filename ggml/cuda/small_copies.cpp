@@ -11,7 +11,7 @@ namespace nibble::cuda {
 
 Result<SmallCopies> SmallCopies::create(int device) {
     SmallCopies copies(NIBBLE_TRY(Mark::create(device)), NIBBLE_TRY(Mark::create(device)));
-    copies.memory_ = NIBBLE_TRY(allocate_pinned(2 * half_bytes));
+    copies.memory_ = NIBBLE_TRY(allocate_pinned(device, 2 * half_bytes));
     return Result<SmallCopies>(std::move(copies));
 }
 

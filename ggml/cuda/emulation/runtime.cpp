@@ -64,7 +64,9 @@ Result<std::shared_ptr<std::byte>> allocate(int, size_t bytes, std::string_view 
     });
 }
 
-Result<std::shared_ptr<std::byte>> allocate_pinned(size_t bytes) { return allocate(0, bytes, "staging"); }
+Result<std::shared_ptr<std::byte>> allocate_pinned(int device, size_t bytes) {
+    return allocate(device, bytes, "staging");
+}
 
 Result<Stream> Stream::create(int device, bool overlapped) {
     Stream s;
