@@ -189,6 +189,8 @@ if [ -x "$nibble" ]; then
   measure --shape llama-3.1-8b --type bf16 -p 512,4096 -n 64 -r 2
   measure --shape llama-3.2-1b --type int4 -p 512,4096 -n 64 -r 2
   measure --shape llama-3.2-1b --type bf16 -p 512,4096 -n 64 -r 2
+  # Of experts; the last, for 17 GB of weights may take all the time that it has.
+  measure --shape qwen3-30b-a3b --type int4 -p 2048 -n 32 -r 1
   echo
 fi
 
