@@ -86,22 +86,8 @@ __global__ void __launch_bounds__(256, resident_blocks) matmul_kernel(MatmulArgs
 }
 
 #include "ggml/cuda/gemm.inl"
+#include "ggml/cuda/matmul_f32.inl"
 #include "ggml/cuda/matmul_split.inl"
-
-// f32 weights: a warp per weight row (block y); block x is a row of x, of which there may be many. For small
-// matrices, such as routers.
-__global__ void f32_matmul_kernel(MatmulArgs a, int64_t stride) {
-    wait_for_previous();
-    const Segment& s = a.segment[0];
-    const int64_t row = int64_t{block_y()} * (block_threads() / 32) + warp_index(), column = block_x();
-    if (row >= s.rows) return;
-    const auto* const w = reinterpret_cast<const float*>(s.data + row * stride);
-    const float* const x = a.x.row(column);
-    float sum = 0;
-    for (int i = lane(); i < a.x.cols; i += 32) sum = fused(w[i], x[i], sum);
-    sum = warp_sum(sum);
-    if (lane() == 0) store(a, s, row, column, sum);
-}
 
 constexpr size_t largest_alone = size_t{64} << 10;  // bytes of shared memory for an unprepared row
 
@@ -251,8 +237,7 @@ void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, Inpu
         }
         if (w.layout == Layout::rows) {
             ++i;
-            launch(f32_matmul_kernel, Dims{x.rows, static_cast<int32_t>(blocks_for(w.rows, 8)), 1, 256},
-                   *e.stream, args, w.stride);
+            launch_f32(e, args, w.stride);
             continue;
         }
         const bool alone = converts_itself(e, x, w.type);

@@ -69,6 +69,28 @@ TEST_CASE("every op on the GPU equals the reference") {
     CHECK((only || n > 300));
 }
 
+// Weights of f32 by tiles of products that share what they read, or one by one: with rows that no tile is
+// filled by, and columns that do not divide.
+TEST_CASE("products of f32 weights have the same bits, whether tiles or single ones, on the GPU") {
+    const auto backend = mirrored_card();
+    if (!backend) return;
+    struct Case {
+        int64_t weights, cols, rows;
+    };
+    for (const Case& c : {Case{13, 200, 67}, {32, 64, 64}, {1, 600, 3}, {5, 31, 90}, {128, 520, 2}}) {
+        StepShape shape;
+        shape.tokens = static_cast<int32_t>(c.rows);
+        const OpCase op{cat(c.weights, " x ", c.cols, ", ", c.rows, " rows"), shape, 1e-9,
+                        [&](Builder& b, CaseSink& s) {
+                            const Ref w = s.random_weight(b, Type::f32, c.weights, c.cols);
+                            matmul(b, w, s.random_input(b, RowDim::tokens, c.cols));
+                        }};
+        INFO(op.label);
+        CHECK(error_of(op, *backend, seed) <= op.tolerance);
+        CHECK(rows_are_independent(op, *backend, seed));
+    }
+}
+
 // Rows have units of their own (tiles.h), whatever the range of the format's scales.
 TEST_CASE("weights that are very large or very small lose nothing on the GPU") {
     const auto backend = mirrored_card();
