@@ -109,13 +109,19 @@ __global__ void __launch_bounds__(256, resident_blocks) moe_kernel(MoeArgs a) {
         table = fill_table(a.table);
         sync_block();
     }
+    const auto input = [&](int i) {  // column of the prepared activations of the i-th pair
+        return a.input(a.pairs.list[i < to ? i : to - 1]);
+    };
+    const auto columns_from = [&](int first) {
+        return WarpColumns<n>(a.prepared, [&](int c) { return input(first + c); });
+    };
+    // Before the product, which keeps tiles in registers from here on.
+    WarpColumns<n> columns = columns_from(from);
+    Product product(block, a.cols);
     for (int first = from; first < to; first += 8 * n) {
-        Product product(block, a.cols);
-        const auto input = [&](int i) {  // column of the prepared activations of the i-th pair
-            return a.input(a.pairs.list[i < to ? i : to - 1]);
-        };
-        const WarpColumns<n> columns(a.prepared, [&](int c) { return input(first + c); });
-        product.run(table, columns, sums);
+        const bool more = first + 8 * n < to;
+        product.run(table, columns, sums, more ? block : nullptr);
+        if (more) columns = columns_from(first + 8 * n);
         for (int i = thread_index(); i < 16 * 8 * n; i += block_threads()) {
             if (first + i / 16 >= to) continue;
             const float sum = Product::result(sums, i % 16, i / 16) *
