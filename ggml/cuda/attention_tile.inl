@@ -441,9 +441,8 @@ struct TileAttention {
         const int blocks = reach.splits() < a.walkers ? reach.splits() : a.walkers;
         sync_block();
         if (thread_index() == 0) {
-            fence();  // also for what the other threads have written before the barrier
-            *before = atomic_add(counter, 1);
-            fence();
+            // For all threads of the block: the barriers carry it to and from them.
+            *before = atomic_add_acquire_release(counter, 1);
             if (*before == blocks - 1) *counter = 0;
         }
         sync_block();

@@ -29,6 +29,8 @@
 //                                     whole device; empties the multiprocessor's L1 cache
 //   atomic_add_release(int*, int)     the same as atomic_add, after the thread's writes, and those that a
 //                                     barrier put before it, are visible; empties no cache
+//   atomic_add_acquire_release(int*, int)   that, and what others have released there is visible after it;
+//                                     empties the L1 cache, but orders less than fence()
 //   float_bits bits_float             the pattern of an f32
 //   exp2_or_zero(x) reciprocal(x)     2^x and 1 / x in one instruction; results below 2^-126 are zero
 //   fused(a, b, c)                    a b + c, rounded once; nothing else is contracted to that

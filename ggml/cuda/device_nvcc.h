@@ -111,6 +111,11 @@ __device__ inline int atomic_add_release(int* p, int v) {
     asm volatile("atom.add.release.gpu.global.s32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
     return old;
 }
+__device__ inline int atomic_add_acquire_release(int* p, int v) {
+    int old;
+    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+    return old;
+}
 __device__ inline void fence() { __threadfence(); }
 
 __device__ inline float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }

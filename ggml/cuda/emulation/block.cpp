@@ -289,6 +289,12 @@ int atomic_add_release(int* p, int v) {
     return atomic_add(p, v);
 }
 
+int atomic_add_acquire_release(int* p, int v) {
+    const int old = atomic_add_release(p, v);
+    acquire(p);
+    return old;
+}
+
 int atomic_add(int* p, int v) {
     Fiber& f = running();
     if (f.fenced) release(p);

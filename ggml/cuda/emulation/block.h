@@ -35,6 +35,7 @@ void wait_for_block();
 
 int atomic_add(int* p, int v);
 int atomic_add_release(int* p, int v);
+int atomic_add_acquire_release(int* p, int v);
 void fence();
 
 // Copies of 16 bytes (zeros from a null pointer) in groups; done when fewer than `under_way` newer groups

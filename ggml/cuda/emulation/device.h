@@ -114,6 +114,7 @@ inline void load_matrix4_transposed(uint32_t (&r)[4], const void* p) {
 
 inline int atomic_add(int* p, int v) { return emulation::atomic_add(p, v); }
 inline int atomic_add_release(int* p, int v) { return emulation::atomic_add_release(p, v); }
+inline int atomic_add_acquire_release(int* p, int v) { return emulation::atomic_add_acquire_release(p, v); }
 inline void fence() { emulation::fence(); }
 
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
