@@ -76,16 +76,34 @@ __device__ inline float normaliser(const Softmax& total, const View& sinks, int 
 template <int dim>
 __device__ inline void join_splits(const AttentionArgs& a, int64_t record, int first, int last, int head,
                                    float* out) {
-    constexpr int columns = dim / 32, at_once = dim <= 128 ? 8 : 4;
-    Softmax total;
+    // As many on their way as there are registers for: each group of splits waits for memory anew.
+    constexpr int columns = dim / 32, at_once = dim <= 128 ? 16 : 64 / columns, step = dim <= 128 ? 8 : 4;
+    // What comes next is asked for as soon as there is room. Splits behind the last are zeros.
+    const auto read_sums = [&](int base) {
+        Softmax s;
+        if (base + lane() <= last) {
+            s.most = a.partial_sums[2 * (record + base + lane())];
+            s.sum = a.partial_sums[2 * (record + base + lane()) + 1];
+        }
+        return s;
+    };
+    float values[at_once][columns];
+    const auto read_values = [&](int split) {
+#pragma unroll
+        for (int i = 0; i < at_once; ++i)
+#pragma unroll
+            for (int c = 0; c < columns; ++c) {
+                const int col = c * 32 + lane();
+                const float* const from = a.partial + (record + split + i) * a.p.v_head_dim;
+                values[i][c] = split + i <= last && col < a.p.v_head_dim ? from[col] : 0;
+            }
+    };
+    Softmax total, next = read_sums(first);
+    read_values(first);
     float value[columns] = {};
     for (int base = first; base <= last; base += 32) {
         const int left = last - base + 1, n = left < 32 ? left : 32;
-        Softmax next;
-        if (lane() < n) {
-            next.most = a.partial_sums[2 * (record + base + lane())];
-            next.sum = a.partial_sums[2 * (record + base + lane()) + 1];
-        }
+        const Softmax sums_behind = read_sums(base + 32);
         float most = next.most > total.most ? next.most : total.most;  // up to and with this lane's split
         for (int d = 1; d < 32; d *= 2) {
             const float other = shuffle(most, (lane() + 32 - d) % 32);
@@ -95,25 +113,19 @@ __device__ inline void join_splits(const AttentionArgs& a, int64_t record, int f
         Softmax before{lane() == 0 ? total.most : earlier, 0};
         const Join j = join(before, next);
         for (int group = 0; group < n; group += at_once) {
-            float values[at_once][columns];
-#pragma unroll
-            for (int i = 0; i < at_once; ++i)
-#pragma unroll
-                for (int c = 0; c < columns; ++c) {
-                    const int col = c * 32 + lane();
-                    const float* const from = a.partial + (record + base + group + i) * a.p.v_head_dim;
-                    values[i][c] = group + i < n && col < a.p.v_head_dim ? from[col] : 0;
-                }
 #pragma unroll
             for (int i = 0; i < at_once; ++i) {
+                if (i > 0 && i % step == 0 && group + i >= n) break;  // nothing is left
                 // Lanes without a split change nothing: they join with 1 and 0.
                 const Join k{shuffle(j.first, group + i), shuffle(j.second, group + i)};
                 total.sum = joined(total.sum, shuffle(next.sum, group + i), k);
 #pragma unroll
                 for (int c = 0; c < columns; ++c) value[c] = joined(value[c], values[i][c], k);
             }
+            read_values(base + group + at_once);
         }
         total.most = shuffle(most, 31);
+        next = sums_behind;
     }
     const float scale = normaliser(total, a.sinks, head);
 #pragma unroll
