@@ -44,6 +44,11 @@ template <class T>
 __device__ inline T shuffle_xor(T v, int mask) {
     return __shfl_xor_sync(0xffffffffu, v, mask);
 }
+__device__ inline int lanes_alike(int v, int& before) {
+    const unsigned alike = __match_any_sync(0xffffffffu, v);
+    before = __popc(alike & ((1u << lane()) - 1));
+    return __popc(alike);
+}
 
 __device__ inline uint32_t shared_address(const void* p) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));

@@ -16,74 +16,114 @@ struct MoeArgs : MoeProduct {
 };
 
 // -1 for an expert that does not exist. Without routes a row uses all in their order.
-__device__ inline int expert_of(const View& routes, int used, int pair) {
-    if (!routes) return pair % used;
-    const float e = routes.row(pair / used)[pair % used];
-    return e >= 0 && e < static_cast<float>(max_experts) ? static_cast<int>(e) : -1;
+__device__ inline int expert_of(const View& routes, const MoeMatmulParams& p, int row, int place) {
+    const float e = routes ? routes.row(row)[place] : static_cast<float>(place);
+    return e >= 0 && e < static_cast<float>(p.n_experts) ? static_cast<int>(e) : -1;
 }
 
-constexpr int group_warps = 8;
-
-// One warp: where each expert's pairs begin, and within them each warp's, from how many there are.
-__device__ inline void place_groups(const MoeMatmulParams& p, const Pairs& pairs, int* at) {
-    int begin = 0, active = 0;
-    for (int base = 0; base < p.n_experts; base += 32) {
-        const int e = base + lane();
-        int total = 0;
-        for (int w = 0; w < group_warps && e < p.n_experts; ++w) total += at[e * group_warps + w];
-        const int end = warp_sum_up_to(total), rank = warp_sum_up_to(total > 0 ? 1 : 0);
-        if (e < p.n_experts) {
-            int next = begin + end - total;
-            pairs.first[e] = next;
-            if (total > 0) pairs.active[active + rank - 1] = e;
-            for (int w = 0; w < group_warps; ++w) {
-                const int count = at[e * group_warps + w];
-                at[e * group_warps + w] = next;
-                next += count;
+// Calls fn(pair, expert) for pairs `from` .. `to`, 32 at a time, by a whole warp; behind the last the expert
+// is -1. Some routes are asked for at once, and a pair's row and place come from those of the one 32 before:
+// a division would take longer than the rest.
+template <class Fn>
+__device__ void for_pairs(const View& routes, const MoeMatmulParams& p, int from, int to, const Fn& fn) {
+    constexpr int at_once = 8;
+    const int last_row = static_cast<int>(routes.rows) - 1;
+    const int rows = 32 / p.n_used, places = 32 % p.n_used;
+    int row = (from + lane()) / p.n_used, place = (from + lane()) % p.n_used;
+    for (int first = from; first < to; first += 32 * at_once) {
+        int expert[at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+            expert[i] = expert_of(routes, p, row < last_row ? row : last_row, place);
+            row += rows;
+            place += places;
+            if (place >= p.n_used) {
+                ++row;
+                place -= p.n_used;
             }
         }
-        begin += shuffle(end, 31);
-        active += shuffle(rank, 31);
-    }
-    if (lane() == 0) {
-        pairs.first[p.n_experts] = begin;
-        *pairs.count = active;
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+            if (first + 32 * i >= to) break;
+            const int pair = first + 32 * i + lane();
+            fn(pair, pair < to ? expert[i] : -1);
+        }
     }
 }
 
-// One block, which sorts by counting: each warp has a run of the pairs and, in shared memory, a number per
-// expert: first of its pairs there, then where the next of them goes.
-__global__ void __launch_bounds__(32 * group_warps)
-    group_kernel(View routes, MoeMatmulParams p, Pairs pairs) {
-    wait_for_previous();
-    auto* const at = reinterpret_cast<int*>(shared_memory());
+// What experts that do not exist give, for 32 pairs from `first` on: zeros. Called by a whole warp.
+__device__ inline void zero_missing(const View& routes, const View& out, const MoeMatmulParams& p,
+                                    int first) {
     const auto n = static_cast<int>(routes.rows * p.n_used);
-    const int each = (n + group_warps - 1) / group_warps, from = warp_index() * each;
+    const int pair = first + lane() < n ? first + lane() : n - 1;
+    const int row = pair / p.n_used, place = pair % p.n_used;
+    const int expert = expert_of(routes, p, row, place), cols = out.cols / (p.n_weights * p.n_used);
+    for (int l = 0; l < 32; ++l) {
+        if (shuffle(expert, l) >= 0) continue;
+        float* const results = out.row(shuffle(row, l)) + int64_t{shuffle(place, l)} * cols;
+        for (int w = 0; w < p.n_weights; ++w)
+            for (int c = lane(); c < cols; c += 32) results[int64_t{w} * p.n_used * cols + c] = 0;
+    }
+}
+
+// The first block sorts by counting: each warp has a run of the pairs and, in shared memory, a number per
+// expert: of its pairs there, then where the next of them goes. The others look after pairs without an
+// expert, whose results nobody writes otherwise.
+__global__ void __launch_bounds__(1024) group_kernel(View routes, View out, MoeMatmulParams p, Pairs pairs) {
+    wait_for_previous();
+    const int warps = block_threads() / 32;
+    const auto n = static_cast<int>(routes.rows * p.n_used);
+    if (block_x() > 0) {
+        const int64_t first = ((block_x() - 1) * warps + warp_index()) * 32;
+        if (first < n) zero_missing(routes, out, p, static_cast<int>(first));
+        return;
+    }
+    auto* const counts = reinterpret_cast<int*>(shared_memory());  // of the experts, warp after warp
+    int* const begin = counts + warps * p.n_experts;               // of the experts in the list
+    int* const partial = begin + p.n_experts;                      // of block_sum_up_to()
+    int* const at = counts + warp_index() * p.n_experts;
+    const int each = (n + warps - 1) / warps, from = warp_index() * each;
     const int to = from + each < n ? from + each : n;
-    for (int i = thread_index(); i < p.n_experts * group_warps; i += block_threads()) at[i] = 0;
+    for (int i = thread_index(); i < p.n_experts * warps; i += block_threads()) counts[i] = 0;
     sync_block();
-    for (int i = from + lane(); i < to; i += 32) {
-        const int e = expert_of(routes, p.n_used, i);
-        if (e >= 0 && e < p.n_experts) atomic_add(at + e * group_warps + warp_index(), 1);
-    }
+    for_pairs(routes, p, from, to, [&](int, int e) {
+        if (e >= 0) atomic_add(at + e, 1);
+    });
     sync_block();
-    if (warp_index() == 0) place_groups(p, pairs, at);
-    sync_block();
-    for (int first = from; first < to; first += 32) {
-        const int i = first + lane(), e = i < to ? expert_of(routes, p.n_used, i) : -1;
-        int before = 0, same = 0;
-        for (int l = 0; l < 32; ++l) {
-            const int other = shuffle(e, l);
-            before += other == e && l < lane() ? 1 : 0;
-            same += other == e ? 1 : 0;
+    int placed = 0, active = 0;  // pairs and experts so far
+    for (int base = 0; base < p.n_experts; base += block_threads()) {
+        const int e = base + thread_index();
+        int total = 0;
+        for (int w = 0; w < warps && e < p.n_experts; ++w) {
+            int& count = counts[w * p.n_experts + e];
+            const int before = total;
+            total += count;
+            count = before;
         }
-        const bool on = e >= 0 && e < p.n_experts;
-        int* const next = at + (on ? e : 0) * group_warps + warp_index();
-        if (on) pairs.list[*next + before] = i;
-        sync_warp();
-        if (on && before == same - 1) *next += same;
-        sync_warp();
+        int all_pairs, all_experts;
+        const int end = placed + block_sum_up_to(total, all_pairs, partial);
+        const int rank = active + block_sum_up_to(total > 0 ? 1 : 0, all_experts, partial);
+        if (e < p.n_experts) {
+            begin[e] = pairs.first[e] = end - total;
+            if (total > 0) pairs.active[rank - 1] = e;
+        }
+        placed += all_pairs;
+        active += all_experts;
     }
+    if (thread_index() == 0) {
+        pairs.first[p.n_experts] = placed;
+        *pairs.count = active;
+    }
+    sync_block();
+    for_pairs(routes, p, from, to, [&](int pair, int e) {
+        int before;
+        const int alike = lanes_alike(e, before);
+        const int next = e >= 0 ? begin[e] + at[e] : 0;
+        if (e >= 0) pairs.list[next + before] = pair;
+        sync_warp();
+        if (e >= 0 && before == alike - 1) at[e] += alike;
+        sync_warp();
+    });
 }
 
 __device__ inline void store(const MoeArgs& a, int weight, int expert, int64_t row, int pair, float sum) {
@@ -133,20 +173,13 @@ __global__ void __launch_bounds__(256, resident_blocks) moe_kernel(MoeArgs a) {
     }
 }
 
-// What experts that do not exist give.
-__global__ void zero_kernel(View out) {
-    wait_for_previous();
-    const int c = block_y() * block_threads() + thread_index();
-    if (c < out.cols) out.row(block_x())[c] = 0;
-}
-
 // f32 weights: a warp per weight row (y) of a pair (x).
 __global__ void moe_f32_kernel(MoeArgs a, int64_t stride) {
     wait_for_previous();
     const int pair = static_cast<int>(block_x()), weight = a.first_weight + block_z(),
-              expert = expert_of(a.routes, a.p.n_used, pair);
+              expert = expert_of(a.routes, a.p, pair / a.p.n_used, pair % a.p.n_used);
     const int64_t row = int64_t{block_y()} * (block_threads() / 32) + warp_index();
-    if (row >= a.rows || expert < 0 || expert >= a.p.n_experts) return;
+    if (row >= a.rows || expert < 0) return;
     const auto* const w =
         reinterpret_cast<const float*>(a.weight[weight] + (int64_t{expert} * a.rows + row) * stride);
     const float* const x = a.x.row(pair / a.p.n_used) + (a.per_row > 1 ? pair % a.p.n_used * a.cols : 0);
@@ -168,6 +201,14 @@ constexpr size_t alignment = 256;
 
 size_t pairs_bytes(int64_t pairs, int64_t experts) {
     return round_up(static_cast<size_t>(pairs + 2 * experts + 2) * sizeof(int32_t), alignment);
+}
+
+// Warps of the block that sorts: so many that each has few pairs to wait for, and their counts have room.
+int32_t group_warps(int64_t pairs, int64_t experts) {
+    constexpr int64_t most_counts = 8 << 10;
+    int32_t warps = 32;
+    while (warps > 4 && (warps * experts > most_counts || 16 * warps >= pairs)) warps /= 2;
+    return warps;
 }
 
 int64_t inputs(const OpArgs& a) {
@@ -196,14 +237,14 @@ void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch
     routes.rows = x.rows;  // also where there are none
     const auto n_weights = static_cast<size_t>(p.n_weights);
     if (x.rows == 0) return;
-    launch(zero_kernel, Dims{out.rows, static_cast<int32_t>(blocks_for(out.cols, 256)), 1, 256}, *e.stream,
-           out);
     const int64_t n_pairs = x.rows * p.n_used, per_row = inputs(a);
     auto* const ints = reinterpret_cast<int32_t*>(scratch.data());
     const Pairs pairs{ints, ints + n_pairs, ints + n_pairs + p.n_experts + 1,
                       ints + n_pairs + 2 * p.n_experts + 1};
-    const size_t counts = static_cast<size_t>(p.n_experts) * group_warps * sizeof(int);
-    launch(group_kernel, Dims{1, 1, 1, 32 * group_warps, counts}, *e.stream, routes, p, pairs);
+    const int32_t warps = group_warps(n_pairs, p.n_experts);
+    const size_t counts = static_cast<size_t>(p.n_experts * (warps + 1) + warps) * sizeof(int);
+    launch(group_kernel, Dims{1 + blocks_for(n_pairs, 32 * warps), 1, 1, 32 * warps, counts}, *e.stream,
+           routes, out, p, pairs);
     const auto memory = scratch.subspan(pairs_bytes(n_pairs, p.n_experts));
     const Tensor none;
     MoeArgs args{{x,

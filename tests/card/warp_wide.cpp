@@ -41,6 +41,22 @@ void ballot(Machine& m, const Instruction& i, Lanes on) {
     each_lane(on, [&](int lane) { set_value<uint32_t>(m.cells(i.out[0]), lane, votes); });
 }
 
+// The lanes that have the value of each.
+void match_any(Machine& m, const Instruction& i, Lanes on) {
+    const uint64_t* const from = m.cells(i.in[0]);
+    std::array<Lanes, warp_size> alike{};
+    each_lane(on, [&](int lane) {
+        if (value<uint32_t>(m.cells(i.in[1]), lane) != all_lanes) throw Fault("a match of some lanes");
+        each_lane(on, [&](int other) {
+            const bool same = value<uint32_t>(from, lane) == value<uint32_t>(from, other);
+            alike[static_cast<size_t>(lane)] |= static_cast<Lanes>(same) << other;
+        });
+    });
+    each_lane(on, [&](int lane) {
+        set_value<uint32_t>(m.cells(i.out[0]), lane, alike[static_cast<size_t>(lane)]);
+    });
+}
+
 // D = A B + C with A [16 x k], B [k x 8], C and D [16 x 8]. Registers hold two elements. Sums are of f32,
 // from the first product to the last; a tensor core orders and cuts off otherwise.
 template <int k, bool bf16>
@@ -82,6 +98,7 @@ Handler warp_handler(const std::string& name) {
         {"shfl.bfly.b32", shuffle<Shuffle::xor_>},
         {"shfl.idx.b32", shuffle<Shuffle::index>},
         {"vote.ballot.b32", ballot},
+        {"match.any.b32", match_any},
         {"mma.m16n8k16.row.col.f32.f16.f16.f32", multiply_matrices<16, false>},
         {"mma.m16n8k16.row.col.f32.bf16.bf16.f32", multiply_matrices<16, true>},
         {"mma.m16n8k8.row.col.f32.f16.f16.f32", multiply_matrices<8, false>},

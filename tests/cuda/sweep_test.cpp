@@ -1,10 +1,13 @@
 // The op sweep on the CUDA backend: every op, type and awkward shape against the reference.
 // Compiled twice: for emulated blocks (every test run) and for a real card (tests/gpu).
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include <doctest/doctest.h>
 
 #include "ggml/base/cat.h"
+#include "ggml/ops/reference_backend.h"
 #include "tests/cuda/mirror.h"
 #include "tests/ops/harness.h"
 
@@ -89,6 +92,37 @@ TEST_CASE("products of f32 weights have the same bits, whether tiles or single o
         CHECK(error_of(op, *backend, seed) <= op.tolerance);
         CHECK(rows_are_independent(op, *backend, seed));
     }
+}
+
+// Pairs for several warps to sort, of which more than half name an expert that there is not.
+TEST_CASE("pairs without an expert give zeros on the GPU, and the others their products") {
+    const auto backend = mirrored_card();
+    if (!backend) return;
+    for (const Type type : {Type::q8_0, Type::f32})
+        for (const int32_t used : {1, 7}) {
+            StepShape shape;
+            shape.tokens = 90;
+            const OpCase c{
+                "", shape, 1e-6, [&](Builder& b, CaseSink& s) {
+                    const Ref weights[2] = {s.random_weight(b, type, 8 * 16, 64),
+                                            s.random_weight(b, type, 8 * 16, 64)};
+                    const Ref routes = s.random_input(b, RowDim::tokens, 2 * used, 8);
+                    moe_matmul(b, weights, s.random_input(b, RowDim::tokens, 64), routes, {8, used});
+                }};
+            INFO(cat(info(type).name, ", ", used, " experts used"));
+            ReferenceBackend reference;
+            CaseRun expected(c, reference, seed), actual(c, *backend, seed);
+            for (CaseRun* run : {&expected, &actual}) {
+                BoundInstr& b = run->bound().front();
+                for (int64_t r = 0; r < shape.tokens; ++r) {
+                    for (int64_t i = 0; i < used; ++i) b.in[1].row(r)[i] = std::floor(b.in[1].row(r)[i]);
+                    std::fill_n(b.out[0].row(r), b.out[0].cols, NAN);
+                }
+                REQUIRE(run->run() == "");
+            }
+            CHECK(actual.intact());
+            CHECK(CaseRun::error_between(expected, actual) <= c.tolerance);
+        }
 }
 
 // Rows have units of their own (tiles.h), whatever the range of the format's scales.

@@ -146,6 +146,13 @@ TEST_CASE("shuffles stay in the range of their clamp") {
     CHECK(by("idx", 1, 0x181f)[19] == 17);  // segments of eight lanes
 }
 
+TEST_CASE("lanes with the same value find each other") {
+    const auto r = each("rem.u32 %r3, %r1, 5;\nmatch.any.sync.b32 %r2, %r3, -1;");
+    for (uint32_t lane = 0; lane < 32; ++lane)
+        for (uint32_t other = 0; other < 32; ++other)
+            CHECK((r[lane] >> other & 1) == (lane % 5 == other % 5 ? 1u : 0u));
+}
+
 TEST_CASE("warps wait for each other at the block's barrier") {
     const auto r = words(R"(
     shl.b32 %r3, %r1, 2;

@@ -61,6 +61,16 @@ template <class T>
 T shuffle_xor(T v, int mask) {
     return shuffle(v, lane() ^ mask);
 }
+inline int lanes_alike(int v, int& before) {
+    const auto all = emulation::hand_over(v);
+    int alike = before = 0;
+    for (int l = 0; l < 32; ++l)
+        if (all[l] == v) {
+            ++alike;
+            before += l < lane();
+        }
+    return alike;
+}
 
 namespace emulation {
 template <class T>
