@@ -78,6 +78,7 @@ __device__ inline void join_splits(const AttentionArgs& a, int64_t record, int f
                                    float* out) {
     // As many on their way as there are registers for: each group of splits waits for memory anew.
     constexpr int columns = dim / 32, at_once = dim <= 128 ? 16 : 64 / columns, step = dim <= 128 ? 8 : 4;
+    static_assert(32 % at_once == 0 && at_once % step == 0);
     // What comes next is asked for as soon as there is room. Splits behind the last are zeros.
     const auto read_sums = [&](int base) {
         Softmax s;

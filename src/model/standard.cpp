@@ -119,6 +119,20 @@ void yarn_fields(Fields& f, RopeScaling& s) {
     f.optional("", rope_path("truncate"), s.truncate);
 }
 
+// Of YaRN a GGUF file states what its own factor is multiplied by; config.json, and both of longrope, the
+// whole.
+void magnitude_fields(Fields& f, RopeScaling& s) {
+    constexpr std::string_view key = "rope.scaling.attn_factor";
+    if (f.is_writing() && s.attention_factor == 0) return;
+    if (s.type != "yarn" || f.from_hf())
+        return f.optional(key, rope_path("attention_factor"), s.attention_factor);
+    const float own = yarn_magnitude(s.factor, 1);
+    float beside = s.attention_factor / own;
+    if (f.is_writing() && (s.mscale_all_dim != 0 || std::fabs(beside - 1) < 1e-6f)) return;
+    f.optional(key, "", beside);
+    s.attention_factor = beside * own;
+}
+
 void scaling_fields(Fields& f, const Hyper& h, RopeScaling& s) {
     f.optional("", cat(rope_path("rope_type"), "|rope_scaling.type"), s.type);
     if (s.type == "default") s.type = "none";
@@ -141,8 +155,7 @@ void scaling_fields(Fields& f, const Hyper& h, RopeScaling& s) {
                s.original_context);
     f.optional("", rope_path("low_freq_factor"), s.low_freq_factor);
     f.optional("", rope_path("high_freq_factor"), s.high_freq_factor);
-    if (!f.is_writing() || s.attention_factor > 0)
-        f.optional("rope.scaling.attn_factor", rope_path("attention_factor"), s.attention_factor);
+    magnitude_fields(f, s);
     if (s.type == "yarn") yarn_fields(f, s);
     if (f.from_hf()) longrope_fields(f, h, s);
     if (writes_longrope) return;

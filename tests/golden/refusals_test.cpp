@@ -265,6 +265,25 @@ TEST_CASE("fields that published files leave out have the defaults of their clas
     CHECK((*whole)->spec.kv_groups[0].window == 0);
 }
 
+TEST_CASE("a GGUF file states what YaRN's own factor is multiplied by, not the whole") {
+    const Copy copy("olmo3");
+    const fs::path path = copy.dir / "yarn.gguf";
+    for (const float whole : {1.13862944f, 1.5f}) {  // 1.1386 = 1 + 0.1 ln 4
+        INFO(whole);
+        copy.change("/rope_parameters/full_attention/attention_factor", whole);
+        const auto folder = open(copy.dir);
+        REQUIRE(folder);
+        CHECK((*folder)->spec.ropes[0].magnitude == doctest::Approx(whole));
+        REQUIRE(to_gguf(**folder, path));
+        const auto file = open(path);
+        REQUIRE(file);
+        CHECK((*file)->spec.ropes[0].magnitude == doctest::Approx(whole));
+        const auto stated = (*file)->file.metadata().get_or<float>("olmo2.rope.scaling.attn_factor", 1.0f);
+        REQUIRE(stated);
+        CHECK(*stated == doctest::Approx(whole / 1.13862944));
+    }
+}
+
 TEST_CASE("experts that the file does not hold are refused by the tensor's name") {
     const Copy copy("mixtral");
     copy.change("/num_local_experts", 6);
