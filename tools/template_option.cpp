@@ -21,6 +21,12 @@ constexpr Sign signs[] = {{"<|im_start|>", "chatml"},
                           {"<|assistant|>", "phi"},
                           {"[INST]", "mistral"}};
 
+std::string joined(std::span<const std::string_view> words, std::string_view by) {
+    std::string s;
+    for (const std::string_view w : words) s += cat(s.empty() ? "" : by, w);
+    return s;
+}
+
 }  // namespace
 
 std::string fallback_template(const Tokenizer& tokenizer) {
@@ -67,15 +73,18 @@ Result<ChatTemplate> own_template(const std::string& source, const fs::path& mod
                  "--template does without the model's"};
 }
 
+std::span<const std::string_view> thinking_words() {
+    static constexpr std::string_view words[] = {"on", "off", "minimal", "low", "medium", "high", "max"};
+    return words;
+}
+
 Result<Thinking> find_thinking(std::string_view think) {
-    constexpr std::string_view efforts[] = {"minimal", "low", "medium", "high", "max"};
+    if (std::ranges::find(thinking_words(), think) == thinking_words().end())
+        return Error{ErrorCode::invalid_argument, "--think",
+                     cat("'", think, "' is neither a switch nor an effort"),
+                     cat("use one of ", joined(thinking_words(), ", "))};
     if (think == "off") return Thinking{Thinking::Mode::off, {}};
-    if (think == "on") return Thinking{Thinking::Mode::on, {}};
-    if (std::ranges::find(efforts, think) != std::end(efforts))
-        return Thinking{Thinking::Mode::on, std::string(think)};
-    return Error{ErrorCode::invalid_argument, "--think",
-                 cat("'", think, "' is neither a switch nor an effort"),
-                 "use on, off, minimal, low, medium, high or max"};
+    return Thinking{Thinking::Mode::on, std::string(think == "on" ? "" : think)};
 }
 
 namespace {
@@ -117,8 +126,8 @@ void TemplateOption::add(Flags& flags, const std::string& group) {
                 thinking = NIBBLE_TRY(find_thinking(text));
                 return {};
             },
-            "whether it thinks first, or how much [the template's]")
-        .type_name("on|off|EFFORT")
+            "thoughts first")
+        .type_name(joined(thinking_words(), "|"))
         .group(group);
     flags
         .all_checked(

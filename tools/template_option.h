@@ -16,7 +16,8 @@ Result<std::string> template_text(const std::string& name);
 std::string fallback_template(const Tokenizer& tokenizer);
 std::vector<std::string> template_names();
 
-// Of a word as --think takes it: a switch or an effort.
+// The words that --think takes, a switch or an effort, and what one means.
+std::span<const std::string_view> thinking_words();
 Result<Thinking> find_thinking(std::string_view think);
 
 struct ModelFormat {

@@ -337,7 +337,7 @@ ReplInput::Completions complete_command(const std::string& before) {
         for (const std::string& n : template_names()) offer(n);
         complete_path(word, out);
     } else if (command == "/think") {
-        for (const char* how : {"on", "off", "low", "medium", "high"}) offer(how);
+        for (const std::string_view how : thinking_words()) offer(how);
     } else if (command == "/save" || command == "/load" || command == "/attach") {
         complete_path(word, out);
     }
