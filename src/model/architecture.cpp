@@ -399,6 +399,28 @@ std::optional<std::string> canonical_name(std::string_view hf, std::span<const N
     return {};
 }
 
+namespace {
+
+// GGUF files from before April 2024 do not say how text is cut into words, where it is taken as GPT-2 does.
+void note_split(OpenedModel& m) {
+    constexpr std::string_view as_gpt2[] = {"gpt2", "gptneox", "starcoder2", "stablelm"};
+    if (m.file.kind() != TensorFile::Kind::gguf ||
+        std::ranges::find(as_gpt2, m.arch->gguf) != std::end(as_gpt2))
+        return;
+    const auto text = [&](std::string_view key) {
+        const auto found = m.file.metadata().get_or<std::string_view>(key, "");
+        return found ? *found : "";
+    };
+    const std::string_view pre = text("tokenizer.ggml.pre");
+    if (text("tokenizer.ggml.model") == "gpt2" && (pre.empty() || pre == "default") &&
+        !m.file.metadata().contains("nibble.tokenizer.split_regexes"))
+        m.notes.emplace_back(
+            "the file does not say how text is split (tokenizer.ggml.pre): tokens may be wrong; a newer file "
+            "does");
+}
+
+}  // namespace
+
 Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     auto opened = std::unique_ptr<OpenedModel>(new OpenedModel{std::move(file)});
     OpenedModel& m = *opened;
@@ -406,6 +428,7 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file) {
     if (m.file.tensors().empty())
         return Error{ErrorCode::corrupt, m.file.path().string(), "holds a vocabulary but no tensors",
                      "use it with `nibble tokenize`, or give a file with weights"};
+    note_split(m);
     Fields f = Fields::reading(m.file, std::string(m.arch->gguf));
     m.arch->fields(f, m.hyper);
     if (const auto r = f.result(); !r) return of_file(r.error(), m.file.path().string());

@@ -25,6 +25,19 @@ std::string changed(std::string_view from, std::string_view to) {
 
 }  // namespace
 
+TEST_CASE("a file that does not say how text is split is told of") {
+    const Scratch s;
+    std::string bytes = bundled();
+    const std::string key = "tokenizer.ggml.pre";
+    const size_t at = bytes.find(key);
+    REQUIRE(at != std::string::npos);
+    bytes.replace(at, key.size(), "tokenizer.ggml.prx");
+    const ProcessResult r = nibble_cli({"run", "-m", s.file("old.gguf", bytes), "-q", "-n", "1", "Hi"});
+    CHECK(r.code == 0);
+    CHECK(r.err.find(key) != std::string::npos);
+    CHECK(nibble_cli({"run", "-q", "-n", "1", "Hi"}).err.empty());
+}
+
 TEST_CASE("escape sequences in a model file do not reach the terminal") {
     const Scratch s;
     const std::string architecture = s.file("a.gguf", changed("llama", "l\x1b[2m")),
