@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ggml/base/result.h"
 #include "tools/flags.h"
@@ -33,6 +34,19 @@ inline constexpr size_t max_message = 4096;
 
 // Prints "nibble: note: text" on stderr.
 void print_note(const std::string& text);
+// Likewise "nibble: warning: text", a line for each.
+void print_warnings(const std::vector<std::string>& texts);
+
+// Words with `by` between them.
+template <class Words>
+std::string joined(const Words& words, std::string_view by = " ") {
+    std::string all;
+    for (const auto& word : words) {
+        if (!all.empty()) all += by;
+        all += word;
+    }
+    return all;
+}
 
 // Prints "nibble: where: what (fix)" on stderr and gives the exit code for the kind of error.
 int report(const Error& error);

@@ -64,7 +64,7 @@ ReplView ChatCommand::make_view() const {
 Result<Chat> ChatCommand::open(Engine& engine, const std::filesystem::path& path, const SamplerParams& params,
                                Begun& begun) const {
     ModelFormat f = NIBBLE_TRY(chat_template.format(engine.tokenizer(), path));
-    for (const std::string& w : f.warnings) std::fprintf(stderr, "nibble: warning: %s\n", w.c_str());
+    print_warnings(f.warnings);
     ChatOptions o;
     o.sampling = params;
     o.max_tokens = n;
@@ -151,8 +151,7 @@ void converse(Repl& r) {
 
 Result<int> ChatCommand::operator()() const {
     const SamplerParams params = NIBBLE_TRY(sampling.params());
-    for (const std::string& warning : conflicts(params))
-        std::fprintf(stderr, "nibble: warning: %s\n", warning.c_str());
+    print_warnings(conflicts(params));
     if (!session.empty()) (void)NIBBLE_TRY(AtomicFile::create(session));  // not after the conversation
     const EngineConfig config = NIBBLE_TRY(options.config());
     const auto backends = NIBBLE_TRY(options.backends());

@@ -81,7 +81,7 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path&
     std::optional<ChatFormat> format;
     if (applies_template(tokenizer)) {
         ModelFormat f = NIBBLE_TRY(chat_template.format(tokenizer, path));
-        for (const std::string& w : f.warnings) std::fprintf(stderr, "nibble: warning: %s\n", w.c_str());
+        print_warnings(f.warnings);
         format = std::move(f.format);
         if (base.constraint)
             format->set_thinking({Thinking::Mode::off, {}});  // thoughts would not keep to it
@@ -236,8 +236,7 @@ void RunCommand::print_statistics(const RunOutput& output, size_t allocated, Loa
 
 Result<int> RunCommand::operator()() const {
     const SamplerParams params = NIBBLE_TRY(sampling.params());
-    for (const std::string& warning : conflicts(params))
-        std::fprintf(stderr, "nibble: warning: %s\n", warning.c_str());
+    print_warnings(conflicts(params));
     Request base;
     base.sampling = params;
     base.decoding = NIBBLE_TRY(decoding.decoding(params));

@@ -35,15 +35,12 @@ Result<std::tm> parse_time(const std::string& text) {
     std::tm t{};
     const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &t);
     if (!end) end = ::strptime(text.c_str(), "%Y-%m-%d", &(t = {}));
-    std::tm day = t;
-    day.tm_hour = 12;
-    day.tm_isdst = -1;
-    std::mktime(&day);  // takes the 30th of February for a day of March
-    if (!end || *end || day.tm_mday != t.tm_mday)
+    const int day = t.tm_mday;
+    t.tm_isdst = -1;
+    std::mktime(&t);  // fills in the day of the week and of the year, and makes March of the 30th of February
+    if (!end || *end || t.tm_mday != day)
         return Error{ErrorCode::invalid_argument, "--now", cat("'", text, "' is not a time"),
                      "write 2026-11-20T12:00:00"};
-    t.tm_isdst = -1;
-    std::mktime(&t);  // fills in the day of the week and of the year
     return t;
 }
 

@@ -8,12 +8,6 @@
 namespace nibble {
 namespace {
 
-std::string joined(const std::vector<std::string>& words, const char* by = " ") {
-    std::string s;
-    for (const std::string& w : words) s += cat(s.empty() ? "" : by, w);
-    return s;
-}
-
 bool takes_file(const OptionInfo& o) {
     return o.value == "FILE" || o.value == "MODEL" || o.value == "TEMPLATE" || o.value == "FOLDER";
 }

@@ -24,6 +24,11 @@ void print_note(const std::string& text) {
     std::fprintf(stderr, "nibble: note: %s\n", printable(text, max_message).c_str());
 }
 
+void print_warnings(const std::vector<std::string>& texts) {
+    for (const std::string& text : texts)
+        std::fprintf(stderr, "nibble: warning: %s\n", printable(text, max_message).c_str());
+}
+
 int report(const Error& error) {
     std::fprintf(stderr, "nibble: %s\n", printable(error.message(), max_message).c_str());
     return error.code == ErrorCode::invalid_argument ? exit_usage : exit_failure;

@@ -21,12 +21,6 @@ constexpr Sign signs[] = {{"<|im_start|>", "chatml"},
                           {"<|assistant|>", "phi"},
                           {"[INST]", "mistral"}};
 
-std::string joined(std::span<const std::string_view> words, std::string_view by) {
-    std::string s;
-    for (const std::string_view w : words) s += cat(s.empty() ? "" : by, w);
-    return s;
-}
-
 }  // namespace
 
 std::string fallback_template(const Tokenizer& tokenizer) {
@@ -140,8 +134,9 @@ void TemplateOption::add(Flags& flags, const std::string& group) {
 Result<ModelFormat> TemplateOption::format(const Tokenizer& tokenizer, const fs::path& model) const {
     const auto& own = tokenizer.vocab().chat_template;
     const std::string fallback = fallback_template(tokenizer);
-    const auto named = [&](const std::string& name) { return named_template(name); };
-    auto chat = !given.empty() ? named(given) : own ? own_template(*own, model) : named(fallback);
+    auto chat = !given.empty() ? named_template(given)
+                : own          ? own_template(*own, model)
+                               : named_template(fallback);
     if (!chat && given.empty() && own) {
         Error e = std::move(chat).error();
         e.fix = cat("--template ", fallback, " does without the model's");

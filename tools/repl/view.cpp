@@ -1,5 +1,5 @@
-// On a terminal, control characters of a model's text are shown
-// as U+FFFD: an answer must not be able to steer the terminal.
+// On a terminal, control characters of a text are shown as U+FFFD: neither an answer nor a file must be able
+// to steer it.
 #include "tools/repl/view.h"
 
 #include <cstdio>
