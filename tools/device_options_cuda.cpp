@@ -55,7 +55,7 @@ Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>& backen
     if (device == "cpu" || gpu_layers == 0) return {};
     CudaOptions options;
     options.threads = threads;
-    options.warpgroups = !deterministic;
+    options.warpgroups = options.gemv = !deterministic;
     if (device != "auto") {
         options.device = NIBBLE_TRY(device_number(device));
         backends.push_back(NIBBLE_TRY(CudaBackend::create(options)));

@@ -30,6 +30,9 @@ struct CudaOptions {
     // More rows than that on a card of generation 9.0: four warps multiply together, weights rounded to f16.
     // false: the bits of a row do not depend on how many there are.
     bool warpgroups = true;
+    // A row by itself: its groups are summed before they are scaled, in half the instructions. false: the bits
+    // of a row do not depend on whether it is by itself.
+    bool gemv = true;
 };
 
 // Bytes of plain rows, from the first of the first to the last of the last: columns of something wider end
@@ -91,7 +94,7 @@ class CudaBackend final : public Backend {
     Result<void> run_unrecorded(std::span<BoundInstr> instrs);
     Result<void> check_weights(std::span<const BoundInstr> instrs) const;
     cuda::Exec exec(cuda::Stream* stream) const;
-    void launch_one(const BoundInstr& instr);
+    void launch_one(const cuda::Exec& e, const BoundInstr& instr);
     Result<void> observed(BoundInstr& instr, Observer& observer);
     Result<void> place_tiles(const Tensor& host, std::byte* to);
 

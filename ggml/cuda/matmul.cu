@@ -1,6 +1,7 @@
 // matmul on the GPU: tiles of any format times f32 activations, with bias and residual.
 // A row's result depends, to the last bit, on that row and the shape of the weight alone.
 #include <algorithm>
+#include <array>
 
 #include "ggml/base/checked.h"
 #include "ggml/cuda/product.h"
@@ -218,10 +219,31 @@ Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
     return {w.data, ceil_div(w.rows, int64_t{16}), static_cast<int32_t>(w.rows), first_col, bias};
 }
 
+// One row, or some, by all weights in one launch, if there is one for them.
+bool multiply_together(const Exec& e, const OpArgs& a, const Input& in) {
+    const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
+    const bool few = few_applies(e, in.x.rows, in.x.cols);
+    if (!few && (in.x.rows != 1 || in.unit.on)) return false;
+    MatmulArgs args = args_of(a, in);
+    std::array<Type, max_matmul_weights> types{};
+    int32_t first_col = 0;
+    for (size_t i = 0; i < n; ++i) {
+        const Tensor& w = a.in[2 + i];
+        if (w.layout == Layout::rows) return false;
+        types[i] = w.type;
+        args.segment[args.segments++] = segment_of(a, i, first_col);
+        first_col += static_cast<int32_t>(w.rows);
+    }
+    const auto used = std::span(types).first(n);
+    if (!few) return multiply_gemv(e, args, used);
+    prepare_rows(e, args, args.prepared);
+    return multiply_few(e, args, used, in.memory);
+}
+
 void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, Input in) {
     const Tensor& x = in.x;
     const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
-    if (x.rows == 0) return;
+    if (x.rows == 0 || multiply_together(e, a, in)) return;
     const bool warpgroups = warpgroups_apply(e, x.rows);
     int32_t first_col = 0;
     bool prepared = false;

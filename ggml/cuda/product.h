@@ -58,4 +58,13 @@ void prepare_warpgroup(const Exec&, const ProductArgs&, std::span<std::byte> scr
 void multiply_warpgroup(const Exec&, const ProductArgs&, Type weights, std::span<std::byte> scratch,
                         const UnitArgs& unit = {false, {}, Tensor{}});
 
+// The product of one row with weights of the given types, all as tiles, in one launch; false, and nothing is
+// done, where its shape is not for it. A pair of one type may end in a unit.
+bool multiply_gemv(const Exec&, const ProductArgs&, std::span<const Type> types,
+                   const UnitArgs& ends_in = {false, {}, Tensor{}});
+// The same of some rows, where few_applies() to them. `prepared` are they as fragments.
+bool few_applies(const Exec&, int64_t rows, int64_t cols);
+bool multiply_few(const Exec&, const ProductArgs&, std::span<const Type> types,
+                  std::span<std::byte> prepared);
+
 }  // namespace nibble::cuda

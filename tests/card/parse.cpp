@@ -253,6 +253,7 @@ class KernelParser {
         // Threads run one after the other, so memory is always in order; and launches do not really overlap.
         const bool proxy = root == "fence" && parts[1] == "proxy";
         if (root == "membar" || (root == "fence" && !proxy) || parts.back() == "launch_dependents") return;
+        if (root == "cp" && std::ranges::find(parts, "prefetch") != parts.end()) return;  // only for speed
         // What is read as constant no launch may write; and copies begin with the weights.
         i.early = root == "cp" || std::ranges::find(parts, "nc") != parts.end();
         if (call_value(i, parts, o)) return;

@@ -1,0 +1,197 @@
+// Row blocks of weights of any formats as the work of one launch's thread blocks: what gemv and few rows
+// share. A thread block takes some row blocks at a time, each by warps that have parts of its columns, and
+// then those that lie a whole grid further on; sums meet in shared memory at the end, so no warp waits for
+// another.
+
+// Formats of kernels, each once.
+struct TileCodes {
+    std::array<uint32_t, 32> code{};
+    size_t count = 0;
+};
+template <class... F>
+constexpr TileCodes codes_of_all(FormatList<F...> /*formats*/) {
+    TileCodes list;
+    for (const uint32_t code : {format_code(tile_format<F>())...}) {
+        bool there = false;
+        for (size_t i = 0; i < list.count; ++i) there |= list.code[i] == code;
+        if (!there) list.code[list.count++] = code;
+    }
+    return list;
+}
+constexpr TileCodes tile_codes = codes_of_all(Formats{});
+
+template <class Fn, size_t... i>
+__device__ void with_format(uint32_t code, const Fn& fn, std::index_sequence<i...>) {
+    const auto is = [&]<uint32_t c>() {
+        if (code != c) return false;
+        fn.template operator()<format_of(c)>();
+        return true;
+    };
+    (void)(is.template operator()<tile_codes.code[i]>() || ...);
+}
+
+constexpr int block_warp_bits = 3, block_warps = 1 << block_warp_bits, row_block_threads = 32 * block_warps;
+// Bytes of weights that a launch asks the L2 cache for before its row is there, about half of what that
+// holds: its own, and if there is room those of the product that follows.
+constexpr int64_t early_bytes = int64_t{20} << 20;
+
+struct RowBlockArgs : ProductArgs {
+    uint32_t code[max_matmul_weights] = {};  // formats
+    int32_t begin[max_matmul_weights] = {};  // of each weight's row blocks among all
+    int32_t blocks = 0;                      // of all weights
+    int32_t slots = 0;                       // row blocks of a thread block
+    int32_t height = 0;                      // of them at a time, side by side
+    int32_t split_bits = 0;                  // of the number of warps that share a row block's columns
+    bool paired = false;                     // the row blocks of both weights in turn
+    bool table_used = false;
+    int32_t early = 0;  // bytes that a thread block asks for ahead
+    Following following = {};
+    int32_t following_early[2] = {};  // of each of its weights
+};
+
+// Where a row block is: of which weight, and its number there; -1: there is none.
+struct RowBlockPlace {
+    int which, block;
+
+    // Of the thread block's number `slot`.
+    __device__ RowBlockPlace(const RowBlockArgs& a, int slot) : RowBlockPlace() {
+        const int turn = slot >> (block_warp_bits - a.split_bits), side = slot & (a.height - 1);
+        const int at = (turn * static_cast<int>(grid_x()) + static_cast<int>(block_x())) * a.height + side;
+        if (at >= a.blocks) return;
+        if (a.paired)
+            which = at % 2, block = at / 2;
+        else
+            which = (at >= a.begin[1]) + (at >= a.begin[2]), block = at - a.begin[which];
+    }
+
+  private:
+    __device__ RowBlockPlace() : which(-1), block(0) {}
+};
+
+// What a result is added to.
+struct Added {
+    float bias = 0, residual = 0;
+    __device__ Added(const RowBlockArgs& a, const RowBlockPlace& at, int row) {
+        const Segment& s = a.segment[at.which];
+        if (s.bias) bias = s.bias.row(0)[row];
+        if (a.residual) residual = a.residual.row(0)[s.first_col + row];
+    }
+    __device__ Added() {}
+};
+
+// Asks for weights before there is a row to multiply: the thread block's own, and a share of those that
+// follow.
+__device__ inline void prefetch_weights(const RowBlockArgs& a) {
+    if (thread_index() < a.slots)
+        if (const RowBlockPlace at(a, thread_index()); at.which >= 0) {
+            const auto bytes = static_cast<int>(format_of(a.code[at.which]).block_bytes(a.x.cols));
+            const int64_t room = a.early - int64_t{thread_index()} * bytes;
+            if (room > 0)
+                prefetch_l2(a.segment[at.which].data + int64_t{at.block} * bytes,
+                            room < bytes ? room / 32 * 32 : bytes);
+        }
+    if (const int i = thread_index() - (row_block_threads - 2); i >= 0 && a.following_early[i] > 0)
+        prefetch_l2(a.following.weight[i].data + block_x() * a.following_early[i], a.following_early[i]);
+}
+
+// A warp's row blocks of one weight: `count` from `data` on, each `stride` bytes behind the last; of each its
+// `units` from `first` on, where a unit is so many columns.
+struct WarpRun {
+    const std::byte* data;
+    int64_t stride, k;
+    int count, first, units;
+};
+
+// Calls run.operator()<format>(WarpRun, slot) for each weight that the warp has row blocks of among the
+// thread block's turns from `from` up to `to`; `slot`: the first one's. `columns<f>()`: of a unit.
+template <class Columns, class Run>
+__device__ void for_each_run(const RowBlockArgs& a, int from, int to, const Columns& columns,
+                             const Run& run) {
+    const int splits = 1 << a.split_bits, split = warp_index() & (splits - 1);
+    const int mine = warp_index() >> a.split_bits, step = static_cast<int>(grid_x()) * a.height;
+    const int at = static_cast<int>(block_x()) * a.height + mine;
+    const auto turns = [&](int n) {  // of the warp, up to row block n
+        const auto all =
+            n > at ? static_cast<int>(static_cast<uint32_t>(n - at + step - 1) / static_cast<uint32_t>(step))
+                   : 0;
+        return all < from ? from : all > to ? to : all;
+    };
+    for (int which = 0; which < a.segments; ++which) {
+        const Segment& s = a.segment[which];
+        if (a.paired && mine % 2 != which) continue;
+        const int before = turns(a.paired ? 0 : a.begin[which]);
+        const int behind = turns(a.paired ? a.blocks : a.begin[which] + static_cast<int>(s.blocks));
+        if (before == behind) continue;
+        const int number = at + before * step, block = a.paired ? number / 2 : number - a.begin[which];
+        with_format(
+            a.code[which],
+            [&]<TileFormat f>() {
+                const int units =
+                    (a.x.cols + columns.template operator()<f>() - 1) / columns.template operator()<f>();
+                const int each = (units + splits - 1) >> a.split_bits, first = split * each;
+                const int64_t bytes = f.block_bytes(a.x.cols);
+                const WarpRun mine_of{s.data + block * bytes,
+                                      (a.paired ? step / 2 : step) * bytes,
+                                      a.x.cols,
+                                      behind - before,
+                                      first,
+                                      first >= units          ? 0
+                                      : first + each <= units ? each
+                                                              : units - first};
+                run.template operator()<f>(mine_of, (before - from) * a.height + mine);
+            },
+            std::make_index_sequence<tile_codes.count>());
+    }
+}
+
+// How many warps share a row block's columns: so that none is without work.
+int split_bits_of(int64_t units, bool paired) {
+    int best = 0;
+    int64_t busy = 0;  // thousandths of the warps' time
+    for (int bits = paired ? block_warp_bits - 1 : block_warp_bits; bits >= 0 && busy <= 850; --bits) {
+        const int64_t splits = int64_t{1} << bits, now = 1000 * units / (splits * ceil_div(units, splits));
+        if (now > busy) best = bits, busy = now;
+    }
+    return best;
+}
+
+// Cuts the product into work for a grid, which it returns; 0: it cannot. `unit(f)`: columns that a warp takes
+// at once.
+template <class Unit>
+int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, const Unit& unit, RowBlockArgs& a) {
+    constexpr int32_t none = std::numeric_limits<int32_t>::max();
+    int64_t blocks = 0, bytes = 0;
+    int widest = 1;
+    Type looked_up = Type::f32;
+    for (size_t i = 0; i < max_matmul_weights; ++i) {
+        a.begin[i] = i < types.size() ? static_cast<int32_t>(blocks) : none;
+        if (i >= types.size()) continue;
+        const TileFormat f = tiles_of(types[i]);
+        if (f.table) {  // there is room for one table
+            if (a.table_used && looked_up != types[i]) return 0;
+            a.table_used = true, looked_up = types[i];
+            a.table = table_of(looked_up);
+        }
+        widest = std::max(widest, unit(f));
+        a.code[i] = format_code(f);
+        blocks += a.segment[i].blocks;
+        bytes += a.segment[i].blocks * f.block_bytes(a.x.cols);
+        if (blocks > none / 16) return 0;
+    }
+    a.blocks = static_cast<int32_t>(blocks);
+    a.split_bits = split_bits_of(ceil_div(int64_t{a.x.cols}, int64_t{widest}), a.paired);
+    a.height = block_warps >> a.split_bits;
+    const int64_t turns = ceil_div(blocks, int64_t{a.height});
+    const int64_t grid = std::min<int64_t>(turns, int64_t{e.card->multiprocessors} * resident_blocks);
+    if (grid == 0) return 0;
+    a.slots = static_cast<int32_t>(ceil_div(turns, grid) * a.height);
+    a.early = static_cast<int32_t>(early_bytes / grid);
+    a.following = e.following;
+    int64_t room = std::max<int64_t>(early_bytes - bytes, 0) / grid;
+    for (int i = 0; i < 2; ++i) {
+        const auto share = static_cast<int64_t>(e.following.weight[i].bytes) / grid;
+        a.following_early[i] = static_cast<int32_t>(std::min(share, room / (2 - i)) / 32 * 32);
+        room -= a.following_early[i];
+    }
+    return grid;
+}

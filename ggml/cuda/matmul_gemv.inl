@@ -1,0 +1,205 @@
+// The product of one row: what a warp makes of row blocks of one format.
+// Codes are multiplied as they are; scales come after, so a weight takes about one instruction.
+//
+// A product of m16n8k16 with one row of x has seven columns to spare. Here column n is the columns' group n
+// of eight (a unit), so that the sums of eight groups lie side by side and a lane scales two of them, in f32,
+// once per unit. What a group's product leaves in the other columns is not looked at.
+
+// What a lane reads of a unit: codes of all its tiles, and the scales of groups 2t and 2t + 1.
+template <TileFormat f>
+struct GemvUnit {
+    static constexpr int columns = f.real() ? 64 : 8 * f.group, tiles = columns / 64;
+    static constexpr int sets = f.group == 64 ? 2 : 1;         // tiles that a lane's two groups lie in
+    static constexpr int steps = f.real() ? 4 : f.group / 16;  // of a group
+    static constexpr int words =
+        tiles * (4 * f.words4() + f.extra) + sets * (f.lane_scales() + f.lane_super()) / 4;
+    // Units on their way: bytes enough for the latency of memory, and registers enough for the rest.
+    static constexpr int ahead = words > 36 ? 1 : words > 16 ? 2 : f.real() ? 4 : 3;
+
+    LaneTile<f> tile[tiles], scale[sets];
+
+    __device__ void load(const std::byte* block, int n_tiles, int unit) {
+        const TilePlace at = tile_place<f>(block, n_tiles, unit * tiles);
+#pragma unroll
+        for (int i = 0; i < tiles; ++i) {
+#pragma unroll
+            for (int j = 0; j < f.words4(); ++j)
+                tile[i].codes[j] = load16(at.codes + i * f.tile_bytes() + j * 512);
+            load_words<4 * f.extra>(at.extra + i * f.tile_bytes(), tile[i].extra);
+        }
+        if constexpr (!f.real()) {
+            const int first = lane() % 4 * tiles / 4;  // the tile of group 2t
+#pragma unroll
+            for (int i = 0; i < sets; ++i) {
+                load_words<f.lane_scales()>(at.scales + (first + i) * f.tile_bytes(), scale[i].scales);
+                load_words<f.lane_super()>(at.supers + (at.tile + first + i) / 4 * (8 * f.lane_super()),
+                                           scale[i].super);
+            }
+            if constexpr (f.group == 16) take_groups(scale[0], lane() % 2);
+        }
+    }
+
+  private:
+    // Of the four groups of a tile the two that are the lane's, to the front.
+    static __device__ void take_groups(LaneTile<f>& s, int upper) {
+        constexpr int kinds = f.min ? 4 : 2;
+#pragma unroll
+        for (int i = 0; i < kinds; ++i)
+            if constexpr (f.factor())
+                s.scales[i] >>= 16 * upper;
+            else
+                s.scales[2 * i] = upper ? s.scales[2 * i + 1] : s.scales[2 * i];
+    }
+};
+
+__device__ inline float of_byte(uint32_t byte) { return bits_float(0x4b000000 | byte) - 8388608.0f; }
+
+// The scale (which = 0) or minimum (1) of the lane's group 2t + `side`, of row g + 8 half.
+template <TileFormat f>
+__device__ float gemv_scale(const GemvUnit<f>& u, int half, int side, int which) {
+    const LaneTile<f>& s = u.scale[f.group == 64 ? side : 0];
+    const int at = half * (f.min ? 2 : 1) + which, i = at * f.groups() + (f.group == 64 ? 0 : side);
+    if constexpr (!f.factor()) {
+        return half_of(s.scales[i / 2], i % 2);
+    } else {
+        const float d = half_of(s.super[at / 2], at % 2);
+        const uint32_t byte = s.scales[i / 4] >> (i % 4 * 8) & 255;
+        if (which == 1) return d * half_of(byte, 0);
+        return d * (f.min ? of_byte(byte >> (8 - f.factor_bits)) : of_byte(byte) - 128.0f);
+    }
+}
+
+// Two of the products' operands that a lane has of x, per step of its group.
+template <TileFormat f>
+struct GemvColumns {
+    uint32_t b[GemvUnit<f>::steps][2];
+
+    // From x as Activations<1> has it: group g of the unit, or the tile itself where there are no groups.
+    __device__ GemvColumns(const std::byte* x, int unit) {
+        const int t = lane() % 4, g = lane() / 4;
+        const std::byte* const at = x + unit * (2 * GemvUnit<f>::columns) + t * 16;
+        if constexpr (f.group == 16) {
+            const Words2 w = *reinterpret_cast<const Words2*>(at + g / 2 * 64 + g % 2 * 8);
+            b[0][0] = w.w[0], b[0][1] = w.w[1];
+        } else {
+            constexpr int turns = GemvUnit<f>::steps / 2;
+            const int first = f.real() ? 0 : g * turns;
+#pragma unroll
+            for (int i = 0; i < turns; ++i) {
+                const Words4 w = *reinterpret_cast<const Words4*>(at + (first + i) * 64);
+#pragma unroll
+                for (int j = 0; j < 4; ++j) b[2 * i + j / 2][j % 2] = w.w[j];
+            }
+        }
+    }
+};
+
+// A warp's sums of a row block, and what they become: those of rows g and g + 8 in every lane.
+template <TileFormat f>
+class GemvSums {
+  public:
+    __device__ void add(const GemvUnit<f>& u, const GemvColumns<f>& x, uint32_t table) {
+        if constexpr (f.real()) {
+#pragma unroll
+            for (int s = 0; s < 4; ++s) mma_f16(values_[s % 2], u.tile[0].codes[s].w, x.b[s]);
+        } else {
+            add_groups(u, x, table);
+        }
+    }
+    __device__ float sum(int half) const {
+        if constexpr (f.real()) return values_[0][2 * half] + values_[1][2 * half];
+        float s = sums_[half];
+        s += shuffle_xor(s, 1);
+        return s + shuffle_xor(s, 2);
+    }
+
+  private:
+    using Unit = GemvUnit<f>;
+
+    __device__ void add_groups(const Unit& u, const GemvColumns<f>& x, uint32_t table) {
+        const int t = lane() % 4;
+        float mine[4] = {};  // as d[4]: the columns of this lane
+#pragma unroll
+        for (int group = 0; group < 8; ++group) {
+            float d[4] = {};
+#pragma unroll
+            for (int s = 0; s < Unit::steps; ++s) {
+                const int step = group * Unit::steps + s;
+                uint32_t a[4];
+                codes_of(u.tile[step / 4], step % 4, table, a);
+                mma_f16(d, a, x.b[s]);
+            }
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int i = 2 * half + group % 2;
+                mine[i] = t == group / 2 ? d[i] : mine[i];
+            }
+        }
+        // What x sums up to in each group: the product with ones has it in every row.
+        float of_x[4] = {};
+        if constexpr (f.min || f.zero != 0) {
+            constexpr uint32_t ones[4] = {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00};
+#pragma unroll
+            for (int s = 0; s < Unit::steps; ++s) mma_f16(of_x, ones, x.b[s]);
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int side = 0; side < 2; ++side) {
+                constexpr float unit = 1.0f / (1 << 24);  // of codes (tiles.h)
+                float codes = mine[2 * half + side];
+                if constexpr (f.zero != 0)
+                    codes = fused(of_x[side], -unit * static_cast<float>(zero_code<f>(half)), codes);
+                sums_[half] = fused(codes, gemv_scale(u, half, side, 0), sums_[half]);
+                if constexpr (f.min)
+                    sums_[half] = fused(of_x[side], gemv_scale(u, half, side, 1), sums_[half]);
+            }
+    }
+
+    float sums_[2] = {};
+    float values_[2][4] = {};
+};
+
+// Sums of its row blocks go to `partial`, 16 floats each, `step` floats apart.
+template <TileFormat f>
+__device__ void gemv_run(const WarpRun& run, const std::byte* x, uint32_t table, float* partial, int step) {
+    using Unit = GemvUnit<f>;
+    const int n_tiles = static_cast<int>(TileFormat::tiles(run.k));
+    int left = run.count * run.units;  // to multiply
+    if (run.units == 0)
+        for (int i = 0; i < run.count; ++i, partial += step)
+            if (lane() < 16) partial[lane()] = 0;
+    if (left == 0) return;
+    const std::byte* from = run.data;  // of the unit to be read next
+    int next = 0;
+    Unit ahead[Unit::ahead];
+    const auto load = [&](Unit& u) {
+        u.load(from, n_tiles, run.first + next);
+        if (++next == run.units) next = 0, from += run.stride;
+    };
+#pragma unroll
+    for (int i = 0; i < Unit::ahead; ++i)
+        if (i < left) load(ahead[i]);
+    const std::byte* block = run.data;
+    const int g = lane() / 4;
+    GemvSums<f> sums{};
+    float factor[2];
+    int unit = 0;
+    while (left > 0) {
+#pragma unroll
+        for (int i = 0; i < Unit::ahead; ++i) {
+            if (left == 0) break;
+            if (unit == 0)
+                for (int half = 0; half < 2; ++half) factor[half] = row_factor<f>(block, run.k, g + 8 * half);
+            sums.add(ahead[i], GemvColumns<f>(x, run.first + unit), table);
+            if (left > Unit::ahead) load(ahead[i]);
+            --left;
+            if (++unit != run.units) continue;
+            for (int half = 0; half < 2; ++half) {
+                const float sum = sums.sum(half) * factor[half];
+                if (lane() % 4 == 0) partial[g + 8 * half] = sum;
+            }
+            unit = 0, block += run.stride, partial += step, sums = GemvSums<f>{};
+        }
+    }
+}
