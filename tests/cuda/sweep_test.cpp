@@ -94,6 +94,44 @@ TEST_CASE("products of f32 weights have the same bits, whether tiles or single o
     }
 }
 
+// So many tokens that a warp takes several, and transforms that are wider than what a warp has of a head.
+TEST_CASE("many tokens and wide transforms are rotated and stored as the reference has them, on the GPU") {
+    const auto backend = mirrored_card();
+    if (!backend) return;
+    struct Case {
+        Type type;
+        int32_t tokens;
+        RopeStoreParams p;
+    };
+    const auto half = RopeStyle::half, adjacent = RopeStyle::adjacent;
+    for (const Case& c : {Case{Type::f16, 1541, {2, 1, 32, 32, 32, 8, half}},
+                          {Type::q8_0, 1541, {1, 1, 32, 64, 32, 8, adjacent}},
+                          {Type::f32, 5, {3, 2, 256, 192, 256, 8, half, 256}},
+                          {Type::f32, 5, {2, 1, 1024, 64, 128, 8, adjacent, 512}},
+                          {Type::bf16, 5, {2, 2, 576, 0, 64, 8, adjacent}}}) {
+        StepShape shape;
+        shape.tokens = c.tokens;
+        const OpCase op{
+            cat(c.tokens, " tokens, ", c.p.head_dim, " columns"), shape, c.type == Type::q8_0 ? 1e-6 : 1e-12,
+            [&](Builder& b, CaseSink& s) {
+                const RopeStoreParams& p = c.p;
+                const int64_t pages = c.tokens / p.page_size + 1, rows = pages * p.page_size * p.n_kv_heads;
+                std::vector<int32_t> slots;
+                for (int32_t t = 0; t < c.tokens; ++t) slots.push_back(t % 7 ? c.tokens - t : -1);
+                const auto input = [&](int64_t cols) { return s.random_input(b, RowDim::tokens, cols); };
+                const Ref q = input(int64_t{p.n_heads} * p.head_dim),
+                          k = input(int64_t{p.n_kv_heads} * p.head_dim),
+                          v = p.v_head_dim ? input(int64_t{p.n_kv_heads} * p.v_head_dim) : Ref{},
+                          table = input(p.rot_dim), at = s.int_input(b, RowDim::tokens, 1, slots),
+                          keys = s.random_cache(b, c.type, rows, p.head_dim),
+                          values = p.v_head_dim ? s.random_cache(b, c.type, rows, p.v_head_dim) : Ref{};
+                rope_store(b, {q, k, v}, table, at, keys, values, p);
+            }};
+        INFO(op.label);
+        CHECK(error_of(op, *backend, seed) <= op.tolerance);
+    }
+}
+
 // Pairs for several warps to sort, of which more than half name an expert that there is not.
 TEST_CASE("pairs without an expert give zeros on the GPU, and the others their products") {
     const auto backend = mirrored_card();
