@@ -9,14 +9,34 @@ namespace {
 #include "ggml/cuda/gated.inl"
 #include "ggml/cuda/norm.inl"
 
-constexpr int columns_per_block = 1024;  // of element-wise kernels, by 256 threads
+constexpr int columns_per_thread = 4;  // of element-wise kernels
+constexpr int columns_per_block = 256 * columns_per_thread;
 
-// Calls fn(row, column) for the block's share of rows x cols: block x is a row, block y a run of columns.
-template <class Fn>
-__device__ void for_columns(int32_t cols, const Fn& fn) {
+// Calls put(row, column, value(row, column)) for the block's share of rows x cols: block x is a row, block y
+// a run of columns. A thread has all its values before it puts the first, so that they come together.
+template <class Value, class Put>
+__device__ void for_columns(int32_t cols, const Value& value, const Put& put) {
     const int first = block_y() * columns_per_block;
     const int last = first + columns_per_block < cols ? first + columns_per_block : cols;
-    for (int c = first + thread_index(); c < last; c += block_threads()) fn(block_x(), c);
+    const auto column = [&](int k) { return first + thread_index() + k * block_threads(); };
+    decltype(value(block_x(), 0)) v[columns_per_thread];
+#pragma unroll
+    for (int k = 0; k < columns_per_thread; ++k)
+        v[k] = value(block_x(), column(k) < last ? column(k) : last - 1);
+#pragma unroll
+    for (int k = 0; k < columns_per_thread; ++k)
+        if (column(k) < last) put(block_x(), column(k), v[k]);
+}
+
+template <class Value>
+__device__ void for_columns(const View& out, const Value& value) {
+    for_columns(out.cols, value, [&](int64_t r, int c, float v) { out.row(r)[c] = v; });
+}
+
+// Whether each row can be read or written four columns at once.
+bool in_fours(const Tensor& t) {
+    return reinterpret_cast<uintptr_t>(t.data) % sizeof(Words4) == 0 &&
+           static_cast<uintptr_t>(t.stride) % sizeof(Words4) == 0;
 }
 
 Dims column_dims(int64_t rows, int64_t cols) {
@@ -26,9 +46,9 @@ Dims column_dims(int64_t rows, int64_t cols) {
 __global__ void glu_kernel(View x, View beside, View out, GluParams p) {
     wait_for_previous();
     const int of_gate = beside ? out.cols / x.cols : 1;
-    for_columns(out.cols, [&](int64_t r, int c) {
-        out.row(r)[c] = gated(p, x.row(r)[of_gate > 1 ? c / of_gate : c],
-                              beside ? beside.row(r)[c] : x.row(r)[out.cols + c]);
+    for_columns(out, [&](int64_t r, int c) {
+        return gated(p, x.row(r)[of_gate > 1 ? c / of_gate : c],
+                     beside ? beside.row(r)[c] : x.row(r)[out.cols + c]);
     });
 }
 
@@ -38,41 +58,38 @@ __device__ float xielu(const XieluParams& p, float x) {
 
 __global__ void activate_kernel(View x, View out, ActivateParams p) {
     wait_for_previous();
-    for_columns(out.cols, [&](int64_t r, int c) {
+    for_columns(out, [&](int64_t r, int c) {
         const float u = p.in_scale * x.row(r)[c];
-        out.row(r)[c] = p.out_scale * (p.act == Activation::xielu ? xielu(p.xielu, u) : activated(p.act, u));
+        return p.out_scale * (p.act == Activation::xielu ? xielu(p.xielu, u) : activated(p.act, u));
     });
 }
 
 __global__ void add_kernel(View x, View y, View out, float scale) {
     wait_for_previous();
-    for_columns(out.cols, [&](int64_t r, int c) {
-        out.row(r)[c] = x.row(r)[c] + scale * y.row(y.rows == 1 ? 0 : r)[c];
-    });
+    for_columns(out, [&](int64_t r, int c) { return x.row(r)[c] + scale * y.row(y.rows == 1 ? 0 : r)[c]; });
 }
 
 __global__ void take_rows_kernel(View x, View rows, View out) {
     wait_for_previous();
-    for_columns(out.cols, [&](int64_t r, int c) {
-        const int64_t from = *rows.row<int32_t>(r);
-        out.row(r)[c] = from < 0 || from >= x.rows ? 0 : x.row(from)[c];
-    });
+    const int64_t from = *rows.row<int32_t>(block_x());
+    const bool there = from >= 0 && from < x.rows;
+    for_columns(out, [&](int64_t, int c) { return there ? x.row(from)[c] : 0; });
 }
 
 __global__ void scale_by_position_kernel(View x, View positions, View out, PositionScaleParams p) {
     wait_for_previous();
     const auto periods = static_cast<float>(*positions.row<int32_t>(block_x()) / p.period);
     const float scale = 1 + p.beta * logf(1 + periods);
-    for_columns(out.cols, [&](int64_t r, int c) { out.row(r)[c] = scale * x.row(r)[c]; });
+    for_columns(out, [&](int64_t r, int c) { return scale * x.row(r)[c]; });
 }
 
 __global__ void splice_heads_kernel(View x, View behind, View out, SpliceParams p) {
     wait_for_previous();
     const int x_cols = x.cols / p.n_heads, b_cols = behind.cols / p.n_heads, cols = p.a_count + b_cols;
-    for_columns(out.cols, [&](int64_t r, int c) {
+    for_columns(out, [&](int64_t r, int c) {
         const int head = c / cols, i = c % cols;
-        out.row(r)[c] = i < p.a_count ? x.row(r)[head * x_cols + p.a_first + i]
-                                      : behind.row(r)[head * b_cols + i - p.a_count];
+        return i < p.a_count ? x.row(r)[head * x_cols + p.a_first + i]
+                             : behind.row(r)[head * b_cols + i - p.a_count];
     });
 }
 
@@ -83,30 +100,107 @@ __global__ void copy_pages_kernel(View cache, View pairs, int64_t page_bytes, in
     if (from < 0 || from >= pages || to < 0 || to >= pages || from == to) return;
     const auto* src = reinterpret_cast<const uint16_t*>(cache.data + from * page_bytes);
     auto* dst = reinterpret_cast<uint16_t*>(cache.data + to * page_bytes);
-    for_columns(static_cast<int32_t>(page_bytes / 2), [&](int64_t, int c) { dst[c] = src[c]; });
+    for_columns(
+        static_cast<int32_t>(page_bytes / 2), [&](int64_t, int c) { return src[c]; },
+        [&](int64_t, int c, uint16_t v) { dst[c] = v; });
 }
 
-// One block per row (x) and group of columns (y).
-__global__ void norm_kernel(View x, View weight, View bias, View residual, View out, NormParams p,
-                            int32_t group) {
+struct NormArgs {
+    View x, weight, bias, residual, out;
+    NormParams p;
+    int32_t group, groups;
+};
+
+// What a thread has of a row: fours that are `apart` columns from each other.
+template <bool fours, int at_once>
+struct NormColumns {
+    float v[at_once][4];
+    template <bool constant = false>
+    __device__ void read(const float* row, int n, int first, int apart) {
+#pragma unroll
+        for (int j = 0; j < at_once; ++j) norm_columns<fours, constant>(row, n, first + j * apart, v[j]);
+    }
+};
+
+// Block x: a row; y: a group of its columns or, where that is no more than a warp has on their way, one for
+// each warp. All that is read is on its way at once; weights, which are constant, even before the row is
+// there. Groups of more columns than a block has on their way are read again, what is behind those.
+template <bool of_warp, bool fours, int at_once>
+__global__ void __launch_bounds__(norm_threads) norm_kernel(NormArgs a) {
+    const int in_group = of_warp ? lane() : thread_index();
+    const int g = of_warp ? block_y() * (block_threads() / 32) + warp_index() : block_y();
+    const int n = a.group, at = g < a.groups ? g * n : 0, at_weight = a.p.by_column ? at : 0;
+    const int apart = 4 * (of_warp ? 32 : norm_threads), round = at_once * apart, own = 4 * in_group;
+    NormColumns<fours, at_once> x, weight{}, bias{}, residual{};
+    if (a.weight) weight.template read<true>(a.weight.row(0) + at_weight, n, own, apart);
+    if (a.bias) bias.template read<true>(a.bias.row(0) + at_weight, n, own, apart);
     wait_for_previous();
     auto* const partial = reinterpret_cast<float*>(shared_memory());
     const int64_t r = block_x();
-    const int first = block_y() * group, of_weight = p.by_column ? first : 0;
-    const float* const in = x.row(r) + first;
-    float mean = 0;
-    if (p.subtract_mean) {
+    const float* const in = a.x.row(r) + at;
+    x.read(in, n, own, apart);
+    if (a.residual) residual.read(a.residual.row(r) + at, n, own, apart);
+
+    // The sum over the group of what `add` makes of a sum and four more columns.
+    const auto sum_of = [&](const auto& add) {
         float sum = 0;
-        for (int i = thread_index(); i < group; i += block_threads()) sum += in[i];
-        mean = block_sum(sum, partial) / static_cast<float>(group);
+        if constexpr (of_warp) {
+            float part[at_once];
+#pragma unroll
+            for (int j = 0; j < at_once; ++j) part[j] = warp_sum(add(0.0f, x.v[j], own + j * apart));
+            for (const float one : part) sum += one;  // as warps of a block are added
+            return sum;
+        } else {
+#pragma unroll
+            for (int j = 0; j < at_once; ++j) sum = add(sum, x.v[j], own + j * apart);
+            for (int first = own + round; first < n; first += round) {
+                NormColumns<fours, at_once> more;
+                more.read(in, n, first, apart);
+#pragma unroll
+                for (int j = 0; j < at_once; ++j) sum = add(sum, more.v[j], first + j * apart);
+            }
+            return block_sum(sum, partial);
+        }
+    };
+    float mean = 0;
+    if (a.p.subtract_mean) {
+        const auto add = [&](float sum, const float(&v)[4], int c) {
+            for (int j = 0; j < 4; ++j)
+                if (c + (fours ? 0 : j) < n) sum += v[j];
+            return sum;
+        };
+        mean = sum_of(add) / static_cast<float>(n);
     }
-    const float scale = norm_factor(in, group, mean, p.eps, partial);
-    for (int i = thread_index(); i < group; i += block_threads()) {
-        float y = (in[i] - mean) * scale;
-        if (weight) y *= weight.row(0)[of_weight + i];
-        if (bias) y += bias.row(0)[of_weight + i];
-        if (residual) y += residual.row(r)[first + i];
-        out.row(r)[first + i] = y;
+    const auto add_squares = [&](float sum, const float(&v)[4], int c) {
+        return with_squares<fours>(sum, v, n, c, mean);
+    };
+    const float factor = factor_of_squares(sum_of(add_squares), n, a.p.eps);
+    if (g >= a.groups) return;
+    float* const out = a.out.row(r) + at;
+    for (int first = own; first < n; first += round) {
+        if (first >= round) {
+            x.read(in, n, first, apart);
+            if (a.weight) weight.template read<true>(a.weight.row(0) + at_weight, n, first, apart);
+            if (a.bias) bias.template read<true>(a.bias.row(0) + at_weight, n, first, apart);
+            if (a.residual) residual.read(a.residual.row(r) + at, n, first, apart);
+        }
+#pragma unroll
+        for (int j = 0; j < at_once; ++j) {
+            const int c = first + j * apart;
+            float y[4];
+            for (int k = 0; k < 4; ++k) {
+                y[k] = (x.v[j][k] - mean) * factor;
+                if (a.weight) y[k] *= weight.v[j][k];
+                if (a.bias) y[k] += bias.v[j][k];
+                if (a.residual) y[k] += residual.v[j][k];
+            }
+            if (c >= n) break;
+            if constexpr (fours)
+                *reinterpret_cast<Words4*>(out + c) = {
+                    {float_bits(y[0]), float_bits(y[1]), float_bits(y[2]), float_bits(y[3])}};
+            else
+                for (int k = 0; k < 4 && c + k < n; ++k) out[c + k] = y[k];
+        }
     }
 }
 
@@ -169,10 +263,24 @@ void run_norm(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const auto& p = a.params->as<NormParams>();
     const Tensor& out = a.out[0];
     const auto group = static_cast<int32_t>(p.group ? p.group : out.cols);
-    const int32_t threads = threads_for(group, norm_threads);
-    const Dims dims{out.rows, static_cast<int32_t>(out.cols / group), 1, threads,
-                    static_cast<size_t>(threads) / 32 * sizeof(float)};
-    launch(norm_kernel, dims, *e.stream, a.in[0], a.in[1], a.in[2], a.in[3], out, p, group);
+    const NormArgs args{a.in[0], a.in[1], a.in[2], a.in[3],
+                        out,     p,       group,   static_cast<int32_t>(out.cols / group)};
+    bool fours = group % 4 == 0 && in_fours(out);
+    for (const Tensor& t : a.in) fours = fours && in_fours(t);
+    const auto run = [&]<bool of_warp, int at_once>(const Dims& dims) {
+        launch(fours ? norm_kernel<of_warp, true, at_once> : norm_kernel<of_warp, false, at_once>, dims,
+               *e.stream, args);
+    };
+    constexpr int32_t warp_columns = 4 * 32;
+    if (group <= warp_columns * norm_at_once) {
+        const int32_t warps = std::min(args.groups, norm_threads / 32);
+        const Dims dims{out.rows, static_cast<int32_t>(blocks_for(args.groups, warps)), 1, 32 * warps};
+        if (group <= warp_columns) return run.template operator()<true, 1>(dims);
+        return run.template operator()<true, norm_at_once>(dims);
+    }
+    const int32_t threads = threads_for(blocks_for(group, 4), norm_threads);
+    run.template operator()<false, norm_at_once>(
+        {out.rows, args.groups, 1, threads, static_cast<size_t>(threads) / 32 * sizeof(float)});
 }
 
 void run_rope_table(const Exec& e, const OpArgs& a, std::span<std::byte>) {

@@ -94,6 +94,37 @@ TEST_CASE("products of f32 weights have the same bits, whether tiles or single o
     }
 }
 
+// Groups for a warp, for a block, and of more columns than a block has on their way at once.
+TEST_CASE("norms of wide rows are right on the GPU, and each row's is its own") {
+    const auto backend = mirrored_card();
+    if (!backend) return;
+    struct Case {
+        int64_t cols;
+        NormParams p;
+        bool all;
+    };
+    for (const Case& c : {Case{1152, {1e-5f, 128}, false},
+                          {512, {}, false},
+                          {1536, {1e-6f, 768, true}, true},
+                          {515, {}, true},
+                          {4096, {}, false},
+                          {4099, {1e-5f, 0, true}, true},
+                          {8200, {1e-5f, 0, true}, true}}) {
+        StepShape shape;
+        shape.tokens = 3;
+        const OpCase op{cat(c.cols, " columns"), shape, 1e-12, [&](Builder& b, CaseSink& s) {
+                            const int64_t group = c.p.group ? c.p.group : c.cols;
+                            const auto vec = [&] { return s.random_weight(b, Type::f32, 1, group); };
+                            const Ref x = s.random_input(b, RowDim::tokens, c.cols, 3), w = vec();
+                            norm(b, x, w, c.p, c.all ? vec() : Ref{},
+                                 c.all ? s.random_input(b, RowDim::tokens, c.cols) : Ref{});
+                        }};
+        INFO(op.label);
+        CHECK(error_of(op, *backend, seed) <= op.tolerance);
+        CHECK(rows_are_independent(op, *backend, seed));
+    }
+}
+
 // So many tokens that a warp takes several, and transforms that are wider than what a warp has of a head.
 TEST_CASE("many tokens and wide transforms are rotated and stored as the reference has them, on the GPU") {
     const auto backend = mirrored_card();
