@@ -44,6 +44,14 @@ template <class T>
 __device__ inline T shuffle_xor(T v, int mask) {
     return __shfl_xor_sync(0xffffffffu, v, mask);
 }
+__device__ inline int warp_sum(int v) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(0xffffffffu, v);
+#else
+    for (int m = 16; m > 0; m /= 2) v += shuffle_xor(v, m);
+    return v;
+#endif
+}
 __device__ inline int lanes_alike(int v, int& before) {
     const unsigned alike = __match_any_sync(0xffffffffu, v);
     before = __popc(alike & ((1u << lane()) - 1));

@@ -61,6 +61,12 @@ template <class T>
 T shuffle_xor(T v, int mask) {
     return shuffle(v, lane() ^ mask);
 }
+inline int warp_sum(int v) {
+    const auto all = emulation::hand_over(v);
+    int sum = 0;
+    for (int l = 0; l < 32; ++l) sum += all[l];
+    return sum;
+}
 inline int lanes_alike(int v, int& before) {
     const auto all = emulation::hand_over(v);
     int alike = before = 0;
