@@ -11,6 +11,7 @@ namespace {
 
 #include "ggml/cuda/attention_plain.inl"
 #include "ggml/cuda/attention_tile.inl"
+#include "ggml/cuda/attention_warpgroup.inl"
 
 constexpr size_t largest_scratch = size_t{64} << 20;
 constexpr int largest_dim = 512;
@@ -69,9 +70,18 @@ bool has_tiles(const OpArgs& a, CacheKind& kind) {
     return kind == CacheKind::bf16 ? v.type == Type::bf16 : convertible(k.type) && convertible(v.type);
 }
 
-template <CacheKind kind, int dim, int row_groups, bool together = false>
+// Tiles of `height` query rows, at least as many as find_tile() finds.
+int64_t most_tiles(const OpArgs& a, const AttentionArgs& args, int height) {
+    const int64_t sequences = a.in[3].rows, rows = a.in[0].rows * args.group;
+    const bool one_each = args.cover == Cover::narrow || rows == sequences * args.group;
+    return one_each && args.group <= height ? sequences
+           : sequences == 1                 ? ceil_div(rows, int64_t{height})
+                                            : rows / height + sequences;
+}
+
+template <CacheKind kind, int dim, int row_groups>
 bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<std::byte> scratch) {
-    using Shape = TileShape<kind, dim, row_groups, together>;
+    using Shape = TileShape<kind, dim, row_groups>;
     const auto shared = [&](int stages) {
         return static_cast<size_t>(Shape::shared_bytes(stages, a.in[1].stride, a.in[2].stride));
     };
@@ -79,10 +89,7 @@ bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<
     if (shared(args.stages) > e.card->shared_per_block) return false;
 
     const int64_t sequences = a.in[3].rows, rows = a.in[0].rows * args.group, heads = args.p.n_kv_heads;
-    const bool one_each = args.cover == Cover::narrow || rows == sequences * args.group;
-    const int64_t tiles = one_each && args.group <= Shape::rows ? sequences
-                          : sequences == 1                      ? ceil_div(rows, int64_t{Shape::rows})
-                                                                : rows / Shape::rows + sequences;
+    const int64_t tiles = most_tiles(a, args, Shape::rows);
     // Enough blocks to fill the card; but every tile of a step that has many walks its context alone.
     const int64_t wanted = int64_t{e.card->multiprocessors} * (row_groups == 1 ? 3 : 2);
     const size_t bytes = partial_bytes(a, args.cover == Cover::all ? rows : tiles * Shape::rows);
@@ -98,10 +105,25 @@ bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<
                                                static_cast<size_t>(args.p.v_head_dim);
     }
     const auto y = static_cast<int32_t>(heads);
-    launch(tile_kernel<kind, dim, row_groups, together>,
-           Dims{tiles, y, args.walkers, 128, shared(args.stages)}, *e.stream, args);
+    launch(tile_kernel<kind, dim, row_groups>, Dims{tiles, y, args.walkers, 128, shared(args.stages)},
+           *e.stream, args);
     if (args.walkers > 1 && !args.counters)
         launch(join_kernel<Shape::v_dim>, Dims{tiles, y, Shape::rows / 4, 128}, *e.stream, args, Shape::rows);
+    return true;
+}
+
+// A block of these goes through its context alone, so where there are few of them, others that share theirs
+// are faster.
+template <CacheKind kind, int dim>
+bool launch_warpgroups(const Exec& e, const OpArgs& a, const AttentionArgs& args) {
+    using Attention = WarpgroupAttention<kind, dim>;
+    using Shape = typename Attention::Shape;
+    const int64_t blocks = most_tiles(a, args, Shape::rows) * args.p.n_kv_heads;
+    const auto shared =
+        static_cast<size_t>(Shape::shared_bytes(Attention::stages_held, a.in[1].stride, a.in[2].stride));
+    if (blocks * 4 < e.card->multiprocessors || shared > e.card->shared_per_block || !(args.p.scale > 0))
+        return false;
+    launch(warpgroup_kernel<kind, dim>, Dims{blocks, 1, 1, Shape::threads, shared}, *e.stream, args);
     return true;
 }
 
@@ -119,7 +141,7 @@ bool launch_covers(const Exec& e, const OpArgs& a, AttentionArgs args, std::span
         args.cover = Cover::wide;
     }
     if constexpr (dim <= 128)
-        if (warpgroups_apply(e, tokens) && launch_tiles<kind, dim, 4, true>(e, a, args, scratch)) return true;
+        if (warpgroups_apply(e, tokens) && launch_warpgroups<kind, dim>(e, a, args)) return true;
     return launch_tiles<kind, dim, wide_groups>(e, a, args, scratch) ||
            launch_tiles<kind, dim, 1>(e, a, args, scratch);
 }

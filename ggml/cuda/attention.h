@@ -218,15 +218,16 @@ enum class CacheKind : uint8_t { f16, bf16, converted };
 // lie.
 constexpr int latent_dim = 576, latent_v_dim = 512;
 
-// The tile kernel's shapes: four warps, in `row_groups` groups of 16 query rows, which may multiply together
-// as a warpgroup (generation 9.0).
-template <CacheKind kind, int dim, int row_groups, bool together>
+// A block's shape: four warps, in `row_groups` groups of 16 query rows, or (generation 9.0) eight with 16
+// rows each, of which four multiply together as a warpgroup.
+template <CacheKind kind, int dim, int row_groups, bool together = false>
 struct TileShape {
     static constexpr bool warpgroup = together;
-    static_assert(!warpgroup || (row_groups == 4 && dim % 64 == 0 && dim <= 128));
+    static_assert(!warpgroup || (row_groups == 8 && dim % 64 == 0 && dim <= 128));
+    static constexpr int threads = warpgroup ? 256 : 128;
     static constexpr bool latent = dim == latent_dim;
     static constexpr int v_dim = latent ? latent_v_dim : dim;
-    static constexpr int sharers = 4 / row_groups;  // warps of a row group
+    static constexpr int sharers = warpgroup ? 1 : 4 / row_groups;  // warps of a row group
     static constexpr int rows = 16 * row_groups, keys = dim <= 128 ? 64 : 32;
     static constexpr int steps = dim / 16, key_steps = keys / 16;
     static constexpr int keys_per_warp = keys / sharers, cols_per_warp = v_dim / sharers;
@@ -250,7 +251,13 @@ struct TileShape {
     static constexpr bool queries_in_registers = dim <= 128;
     static constexpr int query_bytes = queries_in_registers ? 0 : row_groups * steps * query_parts * 512;
     static constexpr int weight_bytes = sharers == 1 ? 0 : row_groups * key_steps * weight_parts * 512;
-    static constexpr int most_bytes = warpgroup ? 1024 : 4 * 16 * 4;  // tiles begin at a multiple of it
+    static constexpr int most_bytes =
+        warpgroup ? 0 : 4 * 16 * 4;  // warpgroups' tiles begin at 1024's multiples
+    // Converted tiles. Warpgroups add the values of one while they multiply the keys of the next.
+    static constexpr int ready_bytes = (kind != CacheKind::converted ? 0
+                                        : warpgroup                  ? 2
+                                                                     : 1) *
+                                       tiles * tile_bytes;
 
     // A spare word's worth behind the raw rows: codes are read as aligned words.
     static constexpr int64_t raw_bytes(int64_t cache_stride) { return keys * cache_stride + 16; }
@@ -259,8 +266,8 @@ struct TileShape {
         return raw_bytes(k_stride) + (latent ? 0 : raw_bytes(v_stride));
     }
     static constexpr int64_t shared_bytes(int stages, int64_t k_stride, int64_t v_stride) {
-        return query_bytes + weight_bytes + most_bytes + stages * stage_bytes(k_stride, v_stride) +
-               (kind == CacheKind::converted ? tiles * tile_bytes : 0);
+        return query_bytes + weight_bytes + most_bytes + ready_bytes +
+               stages * stage_bytes(k_stride, v_stride);
     }
 };
 

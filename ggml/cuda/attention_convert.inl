@@ -41,7 +41,7 @@ template <class Shape, int dim>
 __device__ void convert_rows(Type type, int cols, int64_t stride, const std::byte* raw, std::byte* to,
                              int filled) {
     constexpr int units = dim / 8;  // of eight values
-    for (int u = thread_index(); u < Shape::keys * units; u += 128) {
+    for (int u = thread_index(); u < Shape::keys * units; u += Shape::threads) {
         const int row = u / units, c = u % units;
         if (c * 8 >= cols) continue;
         const std::byte* const from = raw + row * stride;

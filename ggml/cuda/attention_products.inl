@@ -1,5 +1,5 @@
-// The products of attention's tile kernel: scores of a tile's keys and sums of its weighted values, by each
-// warp for itself or by the four as a warpgroup. T is a TileAttention.
+// The products of attention: scores of a tile's keys and sums of its weighted values, by each warp for itself
+// or begun by four as a warpgroup. T is a TileAttention.
 
 template <class T>
 __device__ void multiply(float (&d)[4], const uint32_t (&x)[4], uint32_t b0, uint32_t b1) {
@@ -84,16 +84,12 @@ __device__ void score_together(const T& at, const std::byte* k, float (&s)[T::sc
         for (int h = 0; h < Shape::query_parts; ++h)
             warpgroup_multiply64<T::bf16>(s, at.query[step][h], k + step / 4 * Shape::panel_bytes, step % 4);
     warpgroup_commit();
-    warpgroup_wait<0>();
-    warpgroup_results<8>(s);
 }
 
 // Values lie key after key: rows of the product.
 template <class T>
 __device__ void add_values_together(T& at, const std::byte* v, const typename T::Weights& w) {
     using Shape = typename T::Shape;
-#pragma unroll
-    for (int step = 0; step < Shape::key_steps; ++step) add_weights(at, step, w);
     warpgroup_begin();
 #pragma unroll
     for (int step = 0; step < Shape::key_steps; ++step)
@@ -104,6 +100,4 @@ __device__ void add_values_together(T& at, const std::byte* v, const typename T:
                 warpgroup_multiply64_rows<T::bf16>(at.sums + n, w[step][p], v + n / 8 * Shape::panel_bytes,
                                                    step);
     warpgroup_commit();
-    warpgroup_wait<0>();
-    warpgroup_results<T::value_tiles>(at.sums);
 }

@@ -12,7 +12,7 @@
 #include "ggml/cuda/attention_convert.inl"
 #include "ggml/cuda/attention_products.inl"
 
-template <CacheKind kind, int dim, int row_groups, bool together>
+template <CacheKind kind, int dim, int row_groups, bool together = false>
 struct TileAttention {
     using Shape = TileShape<kind, dim, row_groups, together>;
     static constexpr bool bf16 = kind == CacheKind::bf16;
@@ -37,11 +37,11 @@ struct TileAttention {
     Softmax total[2];
     int pages[Shape::keys / 32];  // of the positions lane, lane + 32, .. of the tile to be fetched next
 
-    __device__ TileAttention(const AttentionArgs& args, const QueryTile& t, int64_t i)
+    __device__ TileAttention(const AttentionArgs& args, const QueryTile& t, int64_t i, int of_head)
         : a(args),
           tile(t),
           index(i),
-          kv_head(block_y()),
+          kv_head(of_head),
           row_group(warp_index() / Shape::sharers),
           sharer(warp_index() % Shape::sharers),
           reach(args, t, Shape::rows),
@@ -51,7 +51,7 @@ struct TileAttention {
         weights = p += Shape::query_bytes;
         most_of = reinterpret_cast<float*>(p += Shape::weight_bytes);
         ready = p += Shape::most_bytes;
-        stages = kind == CacheKind::converted ? p + Shape::tiles * Shape::tile_bytes : p;
+        stages = p + Shape::ready_bytes;
     }
 
     // ---- which rows and positions ------------------------------------------------------------------------
@@ -158,7 +158,7 @@ struct TileAttention {
     // does not meet an infinity, and columns behind the head's stay zeros.
     __device__ void fetch_rows(int t, std::byte* to_k) {
         if constexpr (Shape::latent) return fetch_latent(t, to_k);
-        constexpr int chunks = dim / 8, rows_at_once = 128 / chunks;
+        constexpr int chunks = dim / 8, rows_at_once = Shape::threads / chunks;
         const int chunk = thread_index() % chunks, first = thread_index() / chunks;
         const bool of_k = chunk * 8 < a.p.head_dim, of_v = chunk * 8 < a.p.v_head_dim;
         static_assert(rows_at_once % 8 == 0 || !Shape::warpgroup);
@@ -195,7 +195,7 @@ struct TileAttention {
                 const auto bytes = static_cast<int>(run * cache.stride);
                 const std::byte* const from = cache_row(cache, page, t * Shape::keys + r);
                 to += r * cache.stride;
-                for (int b = thread_index() * 16; b < bytes; b += 128 * 16)
+                for (int b = thread_index() * 16; b < bytes; b += Shape::threads * 16)
                     copy_async16(to + b, from + b, page >= 0);
             };
             copy(a.k_cache, to_k);
@@ -214,11 +214,11 @@ struct TileAttention {
     }
     // Columns of converted tiles beyond the head's stay zero for the whole kernel; others are fetched as
     // zeros.
-    __device__ void clear_padding() {
+    __device__ void clear_padding(std::byte* converted) {
         for (int half = 0; half < 2 && !Shape::latent; ++half) {
             const int used = half ? a.p.v_head_dim : a.p.head_dim, per_row = (dim - used) / 8;
-            for (int i = thread_index(); i < Shape::keys * per_row; i += 128)
-                *reinterpret_cast<Words4*>(ready + half * Shape::values_at +
+            for (int i = thread_index(); i < Shape::keys * per_row; i += Shape::threads)
+                *reinterpret_cast<Words4*>(converted + half * Shape::values_at +
                                            Shape::place(i / per_row, used / 8 + i % per_row)) = Words4{};
         }
     }
@@ -309,12 +309,9 @@ struct TileAttention {
     }
     __device__ void add_tile(int t, const std::byte* k) {
         // Warps without rows have nothing to add, but meet the others at their barriers.
-        if (Shape::sharers == 1 && !Shape::warpgroup && tile.row + row_group * 16 >= tile.rows) return;
+        if (Shape::sharers == 1 && tile.row + row_group * 16 >= tile.rows) return;
         float s[score_tiles][4] = {}, largest[2], reference[2];
-        if constexpr (Shape::warpgroup)
-            score_together(*this, k, s);
-        else
-            score(*this, k, s);
+        score(*this, k, s);
         finish_scores(t, s, largest);
         if constexpr (Shape::sharers > 1) share_largest(largest);
         float shrink[2];
@@ -332,10 +329,7 @@ struct TileAttention {
                 for (int i = 0; i < 4; ++i) sums[n][i] *= shrink[i / 2];
         Weights w;
         weigh(s, reference, w);
-        if constexpr (Shape::warpgroup)
-            add_values_together(*this, k + Shape::values_at, w);
-        else
-            add_values(*this, k + Shape::values_at, w);
+        add_values(*this, k + Shape::values_at, w);
     }
 
     // ---- splits and the result
@@ -405,12 +399,10 @@ struct TileAttention {
             } else {
                 copy_wait<0>();
             }
-            if constexpr (Shape::warpgroup) publish_shared();
             sync_block();
             const std::byte* k = stage(current);
             if constexpr (kind == CacheKind::converted) {
                 convert_tile<Shape, dim>(a, k, ready, reach.last + 1 - t * Shape::keys);
-                if constexpr (Shape::warpgroup) publish_shared();
                 sync_block();
                 k = ready;
             }
@@ -457,7 +449,7 @@ struct TileAttention {
         look_up(t);
         fetch(t, 0);
         place_rows();
-        if constexpr (kind == CacheKind::converted) clear_padding();
+        if constexpr (kind == CacheKind::converted) clear_padding(ready);
         load_queries();
         begin_split();
         walk(t);
@@ -474,14 +466,13 @@ constexpr int blocks_at_once = dim == 64                       ? (row_groups == 
                                                                : 2;
 
 // Block x: tiles of query rows, as many as there are blocks apart; y: the kv head; z: every walkers-th split.
-template <CacheKind kind, int dim, int row_groups, bool together>
+template <CacheKind kind, int dim, int row_groups>
 __global__ void __launch_bounds__(128, blocks_at_once<dim, row_groups>) tile_kernel(AttentionArgs a) {
-    if (together && !has_warpgroups()) return;
     wait_for_previous();
-    using Attention = TileAttention<kind, dim, row_groups, together>;
+    using Attention = TileAttention<kind, dim, row_groups>;
     QueryTile tile;
     for (int64_t i = block_x(); find_tile(a, i, Attention::Shape::rows, tile); i += grid_x()) {
-        Attention(a, tile, i).run();
+        Attention(a, tile, i, block_y()).run();
         sync_block();
     }
 }

@@ -16,6 +16,13 @@ template <int n>
 __device__ inline void warpgroup_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory");
 }
+// A store that never happens, but that ptxas leaves where it is, behind what makes x and before any wait.
+__device__ inline void warpgroup_after(float x) {
+    asm volatile(
+        "{.reg .pred never; setp.lt.f32 never, %0, 0f00000000; @never st.shared.f32 [%1], %0;}" ::"f"(x),
+        "r"(0)
+        : "memory");
+}
 
 // The tile as the instruction wants it (PTX ISA, "Matrix Descriptor Format"): address, the distance of eight
 // columns or rows, 1024 bytes, both in 16 bytes, and the exchange of pieces that goes by 128 bytes.
@@ -88,12 +95,12 @@ __device__ __forceinline__ void warpgroup_product64(float (*d)[4], const uint32_
 template <bool bf16>
 __device__ __forceinline__ void warpgroup_multiply64(float (*d)[4], const uint32_t (&a)[4],
                                                      const std::byte* tile, int step) {
-    warpgroup_product64<bf16, 0>(d, a, tile_descriptor(tile, step * 32));
+    warpgroup_product64<bf16, 0>(d, a, tile_descriptor(tile, 0) + step * 32 / 16);
 }
 template <bool bf16>
 __device__ __forceinline__ void warpgroup_multiply64_rows(float (*d)[4], const uint32_t (&a)[4],
                                                           const std::byte* tile, int step) {
-    warpgroup_product64<bf16, 1>(d, a, tile_descriptor(tile, step * 2048));
+    warpgroup_product64<bf16, 1>(d, a, tile_descriptor(tile, 0) + step * 2048 / 16);
 }
 #else
 __device__ inline constexpr bool has_warpgroups() { return false; }
@@ -102,6 +109,7 @@ __device__ inline void warpgroup_begin() {}
 __device__ inline void warpgroup_commit() {}
 template <int n>
 __device__ inline void warpgroup_wait() {}
+__device__ inline void warpgroup_after(float) {}
 __device__ inline void warpgroup_multiply128(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {}
 template <bool bf16>
 __device__ inline void warpgroup_multiply64(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {}

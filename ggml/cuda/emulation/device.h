@@ -251,6 +251,7 @@ template <int n>
 void warpgroup_wait() {
     emulation::products().finish(n);
 }
+inline void warpgroup_after(float) {}
 template <int n8>
 void warpgroup_results(float (*)[4]) {}
 
