@@ -94,14 +94,20 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
         else
             this->look_up(first + n + 1);
     }
-    // Until the next tile is there and nothing reads the one three before it. Called while the last values
-    // are being added, and once before the first tile.
+    // The warpgroups take turns: while one's products run, the other makes weights of its scores, half a tile
+    // behind. Both barriers of one's tile are the other's too, in the other order, after one more at the
+    // start (and, of the one ahead, at the end). (Where tiles are converted both do the same at the same
+    // time.)
+    static constexpr bool turns = !converted;
+    __device__ bool behind() const { return warp_index() >= 4; }
+    // Lets the other go on, once the next tile is there; then no thread has a product before the last two
+    // left.
     __device__ void await_next() {
         copy_wait<ahead - 1>();
         publish_shared();
         sync_block();
     }
-    // The same for tiles that are converted; called where no product runs.
+    // Until the n-th tile is there and converted; called where no product runs.
     __device__ void convert_next(int n) {
         copy_wait<ahead - 1>();
         sync_block();
@@ -187,6 +193,7 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
         score_together(*this, keys(n), s);
         if constexpr (!is_first) add_values_together(*this, keys(n - 1) + Shape::values_at, w);
         if constexpr (plain && !converted) request<true>(n + ahead);
+        if constexpr (turns) await_next();
         warpgroup_wait<plain ? 1 : 0>();
         warpgroup_results<score_tiles>(s);
         if constexpr (!plain) {
@@ -196,7 +203,7 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
         weigh(s, shrink);
         warpgroup_results<score_tiles>(s);
         warpgroup_after(sum[0] + sum[1]);
-        if constexpr (!converted) await_next();
+        if constexpr (turns) sync_block();
         warpgroup_wait<0>();
         warpgroup_results<score_tiles>(s);  // not rounded before: products read the last weights until now
         warpgroup_results<value_tiles>(sums);
@@ -214,6 +221,7 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
     // ----------------------------------------------------------------------------------------
     __device__ void finish(int n) {
         add_values_together(*this, keys(n) + Shape::values_at, w);
+        if (turns && !behind()) sync_block();
         float scale[2];
         for (int i = 0; i < 2; ++i) {
             for (int m = 1; m < 4; m *= 2) sum[i] += shuffle_xor(sum[i], m);
@@ -239,7 +247,8 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
         this->begin_split();
         for (int i = 0; i < 2; ++i) unit[i] = a.p.softcap > 0 ? 1 : factor[i];
         const bool plain = !(a.p.softcap > 0) && (converted || whole_pages);
-        if constexpr (!converted) await_next();
+        if constexpr (turns) await_next();
+        if (turns && behind()) sync_block();
         add_tile<false, true>(0);
         int n = 1;
         for (; first + n <= end; ++n)
