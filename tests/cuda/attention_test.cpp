@@ -267,28 +267,47 @@ TEST_CASE("attention by warpgroups equals the reference in long contexts and mix
     check_sizes_of_queries(128, 64, 33, *backend);
 }
 
+namespace {
+
+// Pieces of so many tokens, cut as a scheduler might, against all at once; few, for the emulation is slow.
+void check_company(const Problem& c, std::span<const int32_t> pieces, Backend& backend) {
+    INFO(c.label);
+    const Data data(c);
+    Subject subject(c, data, backend);
+    const auto all = subject.run();
+    const auto width = static_cast<size_t>(c.p.n_heads * c.p.v_head_dim);
+    for (size_t s = 0; s < c.parts.size(); ++s) {
+        const int32_t tokens = c.parts[s].tokens;
+        for (const int32_t piece : pieces)
+            for (const int32_t i : {0, tokens / 2, tokens - piece}) {
+                if (i < 0 || i + piece > tokens) continue;
+                const auto some = subject.run(s, i, piece);
+                const size_t bytes = static_cast<size_t>(piece) * width * sizeof(float);
+                const bool same = std::memcmp(some.data(), all.data() + subject.at(s, i), bytes) == 0;
+                CHECK_MESSAGE(same, piece << " tokens of sequence " << s << " from " << i);
+            }
+    }
+}
+
+}  // namespace
+
 TEST_CASE("a row of attention on the GPU does not depend on its company, to the last bit") {
     const auto backend = test_card();
     if (!backend) return;
-    for (const Problem& c : problems()) {
-        INFO(c.label);
-        const Data data(c);
-        Subject subject(c, data, *backend);
-        const auto all = subject.run();
-        const auto width = static_cast<size_t>(c.p.n_heads * c.p.v_head_dim);
-        for (size_t s = 0; s < c.parts.size(); ++s) {
-            // Single tokens and pieces as a scheduler might cut them; few, for the emulation is slow.
-            const int32_t tokens = c.parts[s].tokens;
-            for (const int32_t piece : {1, 7})
-                for (const int32_t i : {0, tokens / 2, tokens - piece}) {
-                    if (i < 0 || i + piece > tokens) continue;
-                    const auto some = subject.run(s, i, piece);
-                    const size_t bytes = static_cast<size_t>(piece) * width * sizeof(float);
-                    const bool same = std::memcmp(some.data(), all.data() + subject.at(s, i), bytes) == 0;
-                    CHECK_MESSAGE(same, piece << " tokens of sequence " << s << " from " << i);
-                }
-        }
+    const int32_t pieces[] = {1, 7};
+    for (const Problem& c : problems()) check_company(c, pieces, *backend);
+}
+
+TEST_CASE("nor does a row of attention by warpgroups") {
+    const auto backend = test_card({.most_streamed = 0});
+    if (!backend) return;
+    const int32_t pieces[] = {33, 61};
+    for (const Type t : {Type::f16, Type::bf16, Type::q8_0}) {
+        check_company({"whole pages", heads(4, 1, 128, 128), t, t, {{100, 150}}}, pieces, *backend);
+        check_company({"a window", heads(4, 2, 64, 64, 70), t, t, {{30, 90}, {300, 70}}}, pieces, *backend);
     }
+    check_company({"small pages", heads(2, 1, 64, 64, 0, 16, 20), Type::f16, Type::f16, {{200, 140}}, true},
+                  pieces, *backend);
 }
 
 TEST_CASE("attention on the GPU takes queries and keys of any size") {
