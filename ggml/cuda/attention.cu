@@ -112,8 +112,8 @@ bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<
     return true;
 }
 
-// A block of these goes through its context alone, so where there are few of them, others that share theirs
-// are faster.
+// A block of these goes through its context alone, so where there are few of them and contexts may be long,
+// others that share theirs are faster.
 template <CacheKind kind, int dim>
 bool launch_warpgroups(const Exec& e, const OpArgs& a, const AttentionArgs& args) {
     using Attention = WarpgroupAttention<kind, dim>;
@@ -121,8 +121,8 @@ bool launch_warpgroups(const Exec& e, const OpArgs& a, const AttentionArgs& args
     const int64_t blocks = most_tiles(a, args, Shape::rows) * args.p.n_kv_heads;
     const auto shared =
         static_cast<size_t>(Shape::shared_bytes(Attention::stages_held, a.in[1].stride, a.in[2].stride));
-    if (blocks * 4 < e.card->multiprocessors || shared > e.card->shared_per_block || !(args.p.scale > 0))
-        return false;
+    if (blocks * 4 < e.card->multiprocessors && split_begin(args.splits) > 1024) return false;
+    if (shared > e.card->shared_per_block || !(args.p.scale > 0)) return false;
     launch(warpgroup_kernel<kind, dim>, Dims{blocks, 1, 1, Shape::threads, shared}, *e.stream, args);
     return true;
 }

@@ -14,7 +14,7 @@ __host__ __device__ inline int split_of(int position) {
     if (position < 1024) return position / 128;
     return position < 16384 ? 4 + position / 256 : 36 + position / 512;
 }
-__device__ inline int split_begin(int split) {
+__host__ __device__ inline int split_begin(int split) {
     if (split < 8) return split * 128;
     return split < 68 ? (split - 4) * 256 : (split - 36) * 512;
 }

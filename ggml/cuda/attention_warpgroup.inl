@@ -37,9 +37,8 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
           inner_end(shuffle((reach.common_to + 1) / Shape::keys, 0)),
           whole_pages(args.page_shift >= 5) {}
 
-    // ---- keys and values
-    // ----------------------------------------------------------------------------------- The n-th tile, as
-    // it is multiplied.
+    // ---- keys and values ----------------------------------------------------------------------------
+    // The n-th tile, as it is multiplied.
     __device__ const std::byte* keys(int n) const {
         if constexpr (converted) return this->ready + n % 2 * (Shape::tiles * Shape::tile_bytes);
         return this->stage(n % stages_held);
@@ -94,14 +93,12 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
         else
             this->look_up(first + n + 1);
     }
-    // The warpgroups take turns: while one's products run, the other makes weights of its scores, half a tile
-    // behind. Both barriers of one's tile are the other's too, in the other order, after one more at the
-    // start (and, of the one ahead, at the end). (Where tiles are converted both do the same at the same
-    // time.)
+    // The warpgroups take turns: while one's products run, the other makes weights of its scores. The second
+    // is half a tile behind: it meets the first at one more barrier before its tiles, and the first meets it
+    // at one more behind its own. (Where tiles are converted both do the same at the same time.)
     static constexpr bool turns = !converted;
     __device__ bool behind() const { return warp_index() >= 4; }
-    // Lets the other go on, once the next tile is there; then no thread has a product before the last two
-    // left.
+    // The other's turn. From then on the next tile is there, and no product reads what came three before it.
     __device__ void await_next() {
         copy_wait<ahead - 1>();
         publish_shared();
@@ -119,9 +116,8 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
         sync_block();
     }
 
-    // ---- one tile
-    // ------------------------------------------------------------------------------------------ Scores with
-    // a soft cap come out in powers of two.
+    // ---- one tile -----------------------------------------------------------------------------------
+    // Scores with a soft cap come out in powers of two.
     __device__ void cap(float (&s)[score_tiles][4]) const {
         const float most_capped = a.p.softcap * log2e;
 #pragma unroll
@@ -217,8 +213,7 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
     // Whether every row attends to all of the n-th tile.
     __device__ bool inner(int n) const { return first + n >= inner_first && first + n < inner_end; }
 
-    // ---- the result
-    // ----------------------------------------------------------------------------------------
+    // ---- the result ---------------------------------------------------------------------------------
     __device__ void finish(int n) {
         add_values_together(*this, keys(n) + Shape::values_at, w);
         if (turns && !behind()) sync_block();

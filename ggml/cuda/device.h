@@ -66,8 +66,8 @@
 //   warpgroup_commit()                closes a group of products; warpgroup_wait<n>() waits until at most n
 //                                     groups run; warpgroup_results<n>(d[n][4]) comes before d is
 //                                     read
-//   warpgroup_after(x)                no wait that follows begins before x, which is never negative, is known:
-//                                     compilers would have it wait first and compute then
+//   warpgroup_after(x)                x, which is never negative, is made before what is waited for next:
+//                                     compilers would have it wait first
 #pragma once
 
 #include <cstddef>
