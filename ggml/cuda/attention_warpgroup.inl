@@ -18,6 +18,8 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
 
     static constexpr bool converted = kind == CacheKind::converted;
     static constexpr int ahead = converted ? 1 : 2;  // tiles that are on their way while one is multiplied
+    // While the first warpgroup begins a tile, the second may still read the values of the one before the
+    // last.
     static constexpr int stages_held = converted ? 2 : ahead + 3;
     static constexpr float headroom = 8;  // of the largest weight, in powers of two
 
@@ -98,7 +100,7 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
     // at one more behind its own. (Where tiles are converted both do the same at the same time.)
     static constexpr bool turns = !converted;
     __device__ bool behind() const { return warp_index() >= 4; }
-    // The other's turn. From then on the next tile is there, and no product reads what came three before it.
+    // The other's turn. From then on the next tile is there.
     __device__ void await_next() {
         copy_wait<ahead - 1>();
         publish_shared();
@@ -189,7 +191,7 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
         score_together(*this, keys(n), s);
         if constexpr (!is_first) add_values_together(*this, keys(n - 1) + Shape::values_at, w);
         if constexpr (plain && !converted) request<true>(n + ahead);
-        if constexpr (turns) await_next();
+        if constexpr (!converted) await_next();
         warpgroup_wait<plain ? 1 : 0>();
         warpgroup_results<score_tiles>(s);
         if constexpr (!plain) {
@@ -242,7 +244,7 @@ struct WarpgroupAttention : TileAttention<kind, dim, 8, true> {
         this->begin_split();
         for (int i = 0; i < 2; ++i) unit[i] = a.p.softcap > 0 ? 1 : factor[i];
         const bool plain = !(a.p.softcap > 0) && (converted || whole_pages);
-        if constexpr (turns) await_next();
+        if constexpr (!converted) await_next();
         if (turns && behind()) sync_block();
         add_tile<false, true>(0);
         int n = 1;
