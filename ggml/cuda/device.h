@@ -61,6 +61,7 @@
 //                                     16 `step` .. of 64 f16 of each column, a column 128 bytes, whose
 //                                     16-byte pieces i of column c lie at i ^ (c % 8). `tile` is aligned to
 //                                     1024; neither it nor a or d may be touched until waited for
+//   warpgroup_multiply256(d, a, tile, step)   the same with 256 columns, d[32][4]
 //   warpgroup_multiply64<bf16>(d, a, tile, step)   the same with 64 columns, d[8][4], of f16 or bf16
 //   warpgroup_multiply64_rows<bf16>(d, a, tile, step)   B as rows of 64 columns: 16 `step` .. are its k
 //   warpgroup_commit()                closes a group of products; warpgroup_wait<n>() waits until at most n
@@ -68,6 +69,18 @@
 //                                     read
 //   warpgroup_after(x)                x, which is never negative, is made before what is waited for next:
 //                                     compilers would have it wait first
+//   own_register(v)                   v, in a register that nothing else has: for what a product reads
+// And copies in one piece, which such products read without publish_shared(). Shared memory goes by
+// shared_address(), shared_at() is the pointer to it again.
+//   barrier_begin(b, n)               makes the 8 bytes (barrier_bytes) at b a barrier: a turn is complete
+//   with
+//                                     n arrivals and all bytes that were expected in it
+//   publish_barriers()                comes after that, and before the next barrier of the block
+//   barrier_arrive(b)                 one arrival; what the thread's products read may then be written
+//   barrier_expect(b, bytes)          the same, and so many bytes are to come in this turn
+//   copy_bulk(to, from, bytes, b)     a multiple of 16 bytes, aligned to 16, of which b is told
+//   barrier_wait(b, i)                waits for the end of the turn, if the one that runs is even (i = 0) or
+//                                     odd (1)
 #pragma once
 
 #include <cstddef>
@@ -76,6 +89,8 @@
 #include "ggml/cuda/dims.h"
 
 namespace nibble::cuda {
+
+constexpr int barrier_bytes = 8;
 
 struct alignas(16) Words4 {
     uint32_t w[4];

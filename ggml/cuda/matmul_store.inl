@@ -15,16 +15,17 @@ __device__ inline void store(const ProductArgs& a, const Segment& s, int64_t row
 }
 
 // The lane's two rows of a row block, g and g + 8, and what they need. `whole`: rows that are not there do
-// not occur; otherwise they are the last.
-template <TileFormat f, bool whole>
+// not occur; otherwise they are the last. `block_bytes`: of a row block, which ends in the rows' factors.
+template <bool whole>
 struct FragmentRows {
     int64_t first, last;
     float factor[2], bias[2] = {};
 
-    __device__ FragmentRows(const Segment& s, int64_t block, int64_t k)
+    __device__ FragmentRows(const Segment& s, int64_t block, int64_t block_bytes)
         : first(16 * block + lane() / 4), last(s.rows - 1) {
         for (int half = 0; half < 2; ++half) {
-            factor[half] = row_factor<f>(s.data + row(half) / 16 * f.block_bytes(k), k, row(half) % 16);
+            const std::byte* const end = s.data + (row(half) / 16 + 1) * block_bytes;
+            factor[half] = reinterpret_cast<const float*>(end)[row(half) % 16 - 16];
             if (s.bias) bias[half] = s.bias.row(0)[row(half)];
         }
     }
@@ -39,14 +40,17 @@ struct FragmentRows {
 template <bool whole>
 struct FragmentColumns {
     int first, last;
+    const float* inverse;  // from the first on
 
-    __device__ FragmentColumns(int64_t column, int64_t rows)
-        : first(static_cast<int>(column) + lane() % 4 * 2), last(static_cast<int>(rows) - 1) {}
+    __device__ FragmentColumns(int64_t column, int64_t rows, const float* inv)
+        : first(static_cast<int>(column) + lane() % 4 * 2),
+          last(static_cast<int>(rows) - 1),
+          inverse(inv + first) {}
     __device__ bool has(int group, int c) const { return whole || first + 8 * group + c <= last; }
     __device__ int column(int group, int c) const { return has(group, c) ? first + 8 * group + c : last; }
     // What takes a group's sums back: there are numbers for all eight columns of a group that has one.
-    __device__ void scales(int group, const float* inverse, float (&scale)[2]) const {
-        const int at = whole ? first + 8 * group : column(group, 0) / 2 * 2;
+    __device__ void scales(int group, float (&scale)[2]) const {
+        const int at = whole ? 8 * group : column(group, 0) / 2 * 2 - first;
         const Words2 w = *reinterpret_cast<const Words2*>(inverse + at);
         for (int c = 0; c < 2; ++c) scale[c] = bits_float(w.w[c]);
     }
@@ -76,13 +80,13 @@ __device__ inline bool all_there(const ProductArgs& a, const Segment& s, int64_t
     return 16 * (block + 1) <= s.rows && column + 8 * n <= a.x.rows;
 }
 
-template <TileFormat f, bool whole, int n>
-__device__ void write_fragments(const ProductArgs& a, const Segment& s, int64_t block, int64_t column,
-                                const float* inverse, const Sums<n>& sums) {
-    constexpr int at_once = n < 4 ? n : 4;
+template <bool whole, int n>
+__device__ void write_fragments(const ProductArgs& a, const Segment& s, int64_t block_bytes, int64_t block,
+                                int64_t column, const float* inverse, const Sums<n>& sums) {
+    constexpr int at_once = n >= 32 ? 8 : n < 4 ? n : 4;
     static_assert(n % at_once == 0);
-    const FragmentRows<f, whole> rows(s, block, a.x.cols);
-    const FragmentColumns<whole> columns(column, a.x.rows);
+    const FragmentRows<whole> rows(s, block, block_bytes);
+    const FragmentColumns<whole> columns(column, a.x.rows, inverse);
     const int64_t row = s.first_col + rows.first;
     const bool biased = static_cast<bool>(s.bias), added = static_cast<bool>(a.residual);
     const FragmentCells<whole> out(a.out, columns, row), residual(added ? a.residual : a.out, columns, row);
@@ -90,7 +94,7 @@ __device__ void write_fragments(const ProductArgs& a, const Segment& s, int64_t 
     for (int first = 0; first < n; first += at_once) {
         float scale[at_once][2], add[at_once][2][2] = {};
 #pragma unroll
-        for (int j = 0; j < at_once; ++j) columns.scales(first + j, inverse, scale[j]);
+        for (int j = 0; j < at_once; ++j) columns.scales(first + j, scale[j]);
         if (added)
 #pragma unroll
             for (int j = 0; j < at_once; ++j)
@@ -115,25 +119,32 @@ __device__ void write_fragments(const ProductArgs& a, const Segment& s, int64_t 
 
 // Stores the results of a row block, fragments of 8 n rows of x from `column` on; the whole warp. What they
 // need is read without conditions and some groups at a time, so that it is on its way together.
+template <int n>
+__device__ void store_fragments(const ProductArgs& a, const Segment& s, int64_t block_bytes, int64_t block,
+                                int64_t column, const float* inverse, const Sums<n>& sums) {
+    if (all_there(a, s, block, column, n))
+        write_fragments<true>(a, s, block_bytes, block, column, inverse, sums);
+    else
+        write_fragments<false>(a, s, block_bytes, block, column, inverse, sums);
+}
 template <TileFormat f, int n>
 __device__ void store_fragments(const ProductArgs& a, const Segment& s, int64_t block, int64_t column,
                                 const float* inverse, const Sums<n>& sums) {
-    if (all_there(a, s, block, column, n))
-        write_fragments<f, true>(a, s, block, column, inverse, sums);
-    else
-        write_fragments<f, false>(a, s, block, column, inverse, sums);
+    store_fragments(a, s, f.block_bytes(a.x.cols), block, column, inverse, sums);
 }
 
-template <TileFormat f, bool whole, Activation act, int n>
-__device__ void write_gated_fragments(const ProductArgs& a, const UnitArgs& unit, int64_t block,
-                                      int64_t column, const float* inverse, const Sums<n> (&sums)[2]) {
-    const FragmentRows<f, whole> rows[2] = {{a.segment[0], block, a.x.cols}, {a.segment[1], block, a.x.cols}};
-    const FragmentColumns<whole> columns(column, a.x.rows);
+template <bool whole, Activation act, int n>
+__device__ void write_gated_fragments(const ProductArgs& a, const UnitArgs& unit, int64_t block_bytes,
+                                      int64_t block, int64_t column, const float* inverse,
+                                      const Sums<n> (&sums)[2]) {
+    const FragmentRows<whole> rows[2] = {{a.segment[0], block, block_bytes},
+                                         {a.segment[1], block, block_bytes}};
+    const FragmentColumns<whole> columns(column, a.x.rows, inverse);
     const FragmentCells<whole> out(unit.out, columns, rows[0].first);
 #pragma unroll
     for (int j = 0; j < n; ++j) {
         float scale[2];
-        columns.scales(j, inverse, scale);
+        columns.scales(j, scale);
 #pragma unroll
         for (int c = 0; c < 2; ++c)
 #pragma unroll
@@ -155,13 +166,14 @@ template <TileFormat f, int n>
 __device__ void store_gated_fragments(const ProductArgs& a, const UnitArgs& unit, int64_t block,
                                       int64_t column, const float* inverse, const Sums<n> (&sums)[2]) {
     const bool whole = all_there(a, a.segment[0], block, column, n);
+    const int64_t bytes = f.block_bytes(a.x.cols);
     constexpr Activation silu = Activation::silu, gelu = Activation::gelu_tanh;
     if (unit.params.act == silu && whole)
-        write_gated_fragments<f, true, silu>(a, unit, block, column, inverse, sums);
+        write_gated_fragments<true, silu>(a, unit, bytes, block, column, inverse, sums);
     else if (unit.params.act == silu)
-        write_gated_fragments<f, false, silu>(a, unit, block, column, inverse, sums);
+        write_gated_fragments<false, silu>(a, unit, bytes, block, column, inverse, sums);
     else if (whole)
-        write_gated_fragments<f, true, gelu>(a, unit, block, column, inverse, sums);
+        write_gated_fragments<true, gelu>(a, unit, bytes, block, column, inverse, sums);
     else
-        write_gated_fragments<f, false, gelu>(a, unit, block, column, inverse, sums);
+        write_gated_fragments<false, gelu>(a, unit, bytes, block, column, inverse, sums);
 }

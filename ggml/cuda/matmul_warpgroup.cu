@@ -11,71 +11,99 @@ namespace {
 #include "ggml/cuda/matmul_row.inl"
 #include "ggml/cuda/warpgroup.inl"
 
-// Block x: 128 rows of x; block y: 128 `blocks` rows of one of the weights, or, with a unit, 128 of both.
-template <uint32_t code, int blocks>
-__global__ void __launch_bounds__(warpgroup_threads, (WarpgroupShape<format_of(code), blocks>::resident))
+// Two warpgroups have the sums of two weights, of the same rows by the same 256 rows of x. They exchange half
+// of them, so that each has those of both for 128 rows of x. `memory`: 64 KiB that nobody needs any more.
+__device__ void exchange_halves(const Sums<32>& sums, std::byte* memory, Sums<16> (&both)[2]) {
+    const bool second = warp_index() >= 4;
+    auto* const given = reinterpret_cast<Words4*>(memory);
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+        Words4 w;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) w.w[i] = float_bits(second ? sums.d[j][i] : sums.d[16 + j][i]);
+        given[j * warpgroup_threads + thread_index()] = w;
+    }
+    sync_block();
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+        const Words4 w = given[j * warpgroup_threads + (thread_index() ^ 128)];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float own = second ? sums.d[16 + j][i] : sums.d[j][i], other = bits_float(w.w[i]);
+            both[0].d[j][i] = second ? other : own;
+            both[1].d[j][i] = second ? own : other;
+        }
+    }
+}
+
+template <TileFormat f, int halves>
+constexpr size_t shared_bytes() {
+    return table_bytes(f) + RowCopies<halves>::shared_bytes + halves * WarpgroupRows::rows * sizeof(float);
+}
+
+// Block x: 128 `halves` rows of x; block y: 128 rows of one of the weights, or, with a unit, 64 of both.
+template <uint32_t code, int halves>
+__global__ void __launch_bounds__(warpgroup_threads, 1)
     warpgroup_kernel(ProductArgs args, WarpgroupRows x, UnitArgs unit) {
     if (!has_warpgroups()) return;
     constexpr TileFormat f = format_of(code);
-    using S = WarpgroupShape<f, blocks>;
-    std::byte* const stages = shared_memory() + table_bytes(f);
+    using S = WarpgroupShape<halves>;
+    std::byte* const memory = shared_memory() + table_bytes(f);
+    auto* const inverse = reinterpret_cast<float*>(memory + RowCopies<halves>::shared_bytes);
     uint32_t table = 0;
-    const bool paired = blocks == 2 && unit.on;
+    const bool paired = halves == 2 && unit.on;
     int64_t first = int64_t{block_y()} * (paired ? S::row_blocks / 2 : S::row_blocks);
-    const int which = paired ? 0 : segment_at(args, S::row_blocks, first);
-    const auto segment_of = [&](int i) -> const Segment& { return args.segment[paired ? i : which]; };
-    const int64_t k = args.x.cols, rows = args.x.rows, first_row = block_x() * WarpgroupRows::rows;
+    const int which = paired ? warp_index() / 4 : segment_at(args, S::row_blocks, first);
+    const Segment& s = args.segment[which];
+    const int64_t k = args.x.cols, rows = args.x.rows, first_row = block_x() * S::columns;
 
-    // The warp's row blocks; those behind the last are read as the last.
-    const auto block_of = [&](int i) {
-        const int of_warpgroup = paired ? warp_index() / 4 : warp_index() / 4 * blocks + i;
-        return first + of_warpgroup * 4 + warp_index() % 4;
-    };
-    const std::byte* weight[blocks];
-#pragma unroll
-    for (int i = 0; i < blocks; ++i) {
-        const Segment& s = segment_of(i);
-        weight[i] = s.data + (block_of(i) < s.blocks ? block_of(i) : s.blocks - 1) * f.block_bytes(k);
-    }
-    WarpgroupProduct<f, blocks> product(weight, k);
+    // The warp's row block; one behind the last is read as the last.
+    const int64_t block = first + warp_index() % (paired ? 4 : 8);
+    WarpgroupProduct<f, halves> product(s.data + (block < s.blocks ? block : s.blocks - 1) * f.block_bytes(k),
+                                        k);
     if constexpr (f.table) table = fill_table(args.table);
+    RowCopies<halves> copies(memory, x, first_row);
+    sync_block();
     wait_for_previous();
-    RowCopies copies(x, first_row, rows);
-    product.multiply(copies, stages, table);
-    const auto& sums = product.sums;
+    copies.begin(product.tiles());
+    if (const int i = thread_index(); i < S::columns && first_row + i < x.padded)
+        inverse[i] = x.inverse[first_row + i];
+    product.multiply(copies, table);
+    sync_block();
 
-    if constexpr (blocks == 2)
+    const float* const inverse_of = inverse - first_row;  // by the row of x
+    if constexpr (halves == 2)
         if (paired) {
-            if (block_of(0) < segment_of(0).blocks)
-                store_gated_fragments<f>(args, unit, block_of(0), first_row, x.inverse, sums);
+            Sums<16> both[2];
+            exchange_halves(product.sums, memory, both);
+            const int64_t mine = first_row + warp_index() / 4 * WarpgroupRows::rows;
+            if (block < s.blocks && mine < rows)
+                store_gated_fragments<f>(args, unit, block, mine, inverse_of, both);
             return;
         }
-#pragma unroll
-    for (int i = 0; i < blocks; ++i)
-        if (block_of(i) < segment_of(i).blocks)
-            store_fragments<f>(args, segment_of(i), block_of(i), first_row, x.inverse, sums[i]);
+    if (block < s.blocks) store_fragments<f>(args, s, block, first_row, inverse_of, product.sums);
 }
 
-template <TileFormat f, int blocks>
+template <TileFormat f, int halves>
 Dims dims_of(const ProductArgs& a, const UnitArgs& unit) {
-    using S = WarpgroupShape<f, blocks>;
+    using S = WarpgroupShape<halves>;
     int64_t groups = 0;
     for (int i = 0; i < a.segments; ++i) groups += blocks_for(a.segment[i].blocks, S::row_blocks);
     if (unit.on) groups = blocks_for(a.segment[0].blocks, S::row_blocks / 2);
-    return {blocks_for(a.x.rows, WarpgroupRows::rows), static_cast<int32_t>(groups), 1, warpgroup_threads,
-            S::shared_bytes};
+    return {blocks_for(a.x.rows, S::columns), static_cast<int32_t>(groups), 1, warpgroup_threads,
+            shared_bytes<f, halves>()};
 }
 
-template <TileFormat f, int blocks>
+template <TileFormat f, int halves>
 void launch_blocks(const Exec& e, const ProductArgs& a, const WarpgroupRows& x, const UnitArgs& unit) {
-    launch(warpgroup_kernel<format_code(f), blocks>, dims_of<f, blocks>(a, unit), *e.stream, a, x, unit);
+    launch(warpgroup_kernel<format_code(f), halves>, dims_of<f, halves>(a, unit), *e.stream, a, x, unit);
 }
 
 // How long a launch takes, in blocks of 128 x 128 results of a multiprocessor: its last turn is a whole one.
-template <TileFormat f, int blocks>
+template <TileFormat f, int halves>
 int64_t turns(const Exec& e, const ProductArgs& a, const UnitArgs& unit) {
-    const Dims d = dims_of<f, blocks>(a, unit);
-    return blocks * blocks_for(d.x * d.y, e.card->multiprocessors);
+    const Dims d = dims_of<f, halves>(a, unit);
+    return halves * blocks_for(d.x * d.y, e.card->multiprocessors);
 }
 
 }  // namespace

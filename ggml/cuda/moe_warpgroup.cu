@@ -42,14 +42,15 @@ __device__ bool find_tile(const Pairs& pairs, int index, PairTile& tile) {
 }
 
 // A thread's copies of each stage, from the rows that its pairs name.
-struct GatheredCopies {
-    static constexpr int turns = RowCopies::turns, row_pieces = WarpgroupRows::row_bytes / 16;
+struct GatheredRows {
+    static constexpr int turns = WarpgroupRows::tile_bytes / 16 / warpgroup_threads,
+                         row_pieces = WarpgroupRows::row_bytes / 16;
     const std::byte* values;
     int64_t step;
     uint32_t offset[turns];
     uint32_t on = 0;  // pairs that are there, by bit; the others become zeros
 
-    __device__ GatheredCopies(const MoeProduct& a, const WarpgroupRows& x, const PairTile& tile)
+    __device__ GatheredRows(const MoeProduct& a, const WarpgroupRows& x, const PairTile& tile)
         : values(x.values), step(x.padded * x.row_bytes) {
         const int piece = thread_index() % row_pieces;
 #pragma unroll
@@ -63,7 +64,7 @@ struct GatheredCopies {
             on |= static_cast<uint32_t>(there) << n;
         }
     }
-    __device__ void request(std::byte* stage) {
+    __device__ void operator()(std::byte* stage) {
 #pragma unroll
         for (int n = 0; n < turns; ++n)
             copy_async16(stage + (thread_index() + n * warpgroup_threads) * 16, values + offset[n],
@@ -80,8 +81,7 @@ struct PairColumn {
 
 // Block x: 128 rows of an expert's matrix; y: tiles of pairs, and some that are none; z: the weight.
 template <uint32_t code>
-__global__ void __launch_bounds__(warpgroup_threads, (WarpgroupShape<format_of(code), 1>::resident))
-    moe_warpgroup_kernel(MoeProduct a, WarpgroupRows x) {
+__global__ void __launch_bounds__(warpgroup_threads, 2) moe_warpgroup_kernel(MoeProduct a, WarpgroupRows x) {
     if (!has_warpgroups()) return;
     constexpr TileFormat f = format_of(code);
     std::byte* const stages = shared_memory() + table_bytes(f);
@@ -90,14 +90,16 @@ __global__ void __launch_bounds__(warpgroup_threads, (WarpgroupShape<format_of(c
     PairTile tile;
     if (!find_tile(a.pairs, block_y(), tile)) return;
     const int which = a.first_weight + block_z();
-    const int64_t blocks = a.rows / 16, block = block_x() * WarpgroupShape<f, 1>::row_blocks + warp_index();
-    const std::byte* const weight[1] = {a.weight[which] +
-                                        (tile.expert * blocks + (block < blocks ? block : blocks - 1)) *
-                                            f.block_bytes(a.cols)};
-    WarpgroupProduct<f, 1> product(weight, a.cols);
+    const int64_t blocks = a.rows / 16, block = block_x() * WarpgroupShape<1>::row_blocks + warp_index();
+    const std::byte* const weight =
+        a.weight[which] +
+        (tile.expert * blocks + (block < blocks ? block : blocks - 1)) * f.block_bytes(a.cols);
+    WarpgroupProduct<f, 1, 1> product(weight, a.cols);
     if constexpr (f.table) table = fill_table(a.table);
-    GatheredCopies copies(a, x, tile);
-    product.multiply(copies, stages, table);
+    if constexpr (f.table) sync_block();
+    ThreadCopies<GatheredRows> copies(stages, {a, x, tile});
+    copies.begin(product.tiles());
+    product.multiply(copies, table);
 
     sync_block();  // the stages are free now
     auto* const columns = reinterpret_cast<PairColumn*>(stages);
@@ -111,7 +113,7 @@ __global__ void __launch_bounds__(warpgroup_threads, (WarpgroupShape<format_of(c
     const int64_t row = 16 * block + lane() / 4;
     float factor[2], bias[2] = {};
     for (int half = 0; half < 2; ++half) {
-        factor[half] = row_factor<f>(weight[0], a.cols, lane() / 4 + 8 * half);
+        factor[half] = row_factor<f>(weight, a.cols, lane() / 4 + 8 * half);
         if (a.bias[which]) bias[half] = a.bias[which].row(0)[int64_t{tile.expert} * a.rows + row + 8 * half];
     }
 #pragma unroll
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(warpgroup_threads, (WarpgroupShape<format_of(c
             const PairColumn column = columns[8 * j + lane() % 4 * 2 + c];
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                float sum = product.sums[0].d[j][2 * half + c] * column.scale * factor[half];
+                float sum = product.sums.d[j][2 * half + c] * column.scale * factor[half];
                 if (a.bias[which]) sum += bias[half];
                 if (column.out) column.out[row + 8 * half] = sum;
             }
@@ -149,10 +151,10 @@ void multiply_moe_warpgroup(const Exec& e, const MoeProduct& a, int32_t n_weight
     // Each expert may leave a tile that is not full.
     const auto tiles = static_cast<int32_t>(pairs / tile_pairs + std::min<int64_t>(pairs, a.p.n_experts));
     visit_tile_format(weights, [&]<TileFormat f>() {
-        using S = WarpgroupShape<f, 1>;
+        using S = WarpgroupShape<1>;
         launch(moe_warpgroup_kernel<format_code(f)>,
                Dims{blocks_for(a.rows / 16, S::row_blocks), tiles, n_weights, warpgroup_threads,
-                    S::shared_bytes},
+                    table_bytes(f) + ThreadCopies<GatheredRows>::shared_bytes},
                *e.stream, a, x);
     });
 }

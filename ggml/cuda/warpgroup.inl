@@ -4,8 +4,9 @@
 // Other products add the columns in another order, so these do not have their bits, but they too depend on
 // the row and the weights alone.
 //
-// Per 64 columns of the weights a block of 256 x 128 results does 4 MFLOP in 1024 clocks, and its two
-// warpgroups turn 16384 codes into fragments meanwhile.
+// Per 64 columns of the weights a block of 128 x 256 results does 4 MFLOP in 1024 clocks, and its two
+// warpgroups turn 8192 codes into fragments meanwhile: a fragment, once made, is multiplied by as many rows
+// of x as there are registers for sums.
 
 // Rows of x as the tensor cores read them from shared memory. A tile is 64 columns of 128 rows, 128 bytes
 // each, and lies in one piece: [tile of columns][row][128 bytes], in f16 times a power of two that is the
@@ -49,123 +50,198 @@ WarpgroupRows warpgroup_rows(std::span<std::byte> memory, int64_t rows, int64_t 
 
 constexpr int block_warpgroups = 2, warpgroup_threads = 128 * block_warpgroups;  // of a block
 
-// A block's two warpgroups have `blocks` times 64 rows of the weights each, and the same 128 rows of x.
-template <TileFormat f, int blocks>
+// A block's two warpgroups have 64 rows of the weights each, and the same `halves` times 128 rows of x.
+template <int halves>
+struct WarpgroupStages {
+    static constexpr int count = 5, bytes = halves * WarpgroupRows::tile_bytes, all_bytes = count * bytes;
+};
+
+template <int halves>
 struct WarpgroupShape {
-    static constexpr int stages = 4, row_blocks = 4 * blocks * block_warpgroups;
-    static constexpr size_t shared_bytes = table_bytes(f) + size_t{stages} * WarpgroupRows::tile_bytes;
-    // Narrow ones share a multiprocessor.
-    static constexpr int resident = blocks == 1 ? 2 : 1;
+    static constexpr int row_blocks = 4 * block_warpgroups, columns = halves * WarpgroupRows::rows;
 };
 
-// A thread's copies of each stage, a sixteenth of its bytes.
-struct RowCopies {
-    static constexpr int threads = warpgroup_threads, turns = WarpgroupRows::tile_bytes / 16 / threads;
-    const std::byte* from;
-    int64_t step;
-    uint32_t on = 0;  // rows that are there, by bit; the others become zeros
+// Copies by all threads, `Request` says of what: a barrier of the block per tile makes them known.
+template <class Request>
+class ThreadCopies {
+  public:
+    using Stages = WarpgroupStages<1>;
+    static constexpr size_t shared_bytes = Stages::all_bytes;
 
-    __device__ RowCopies(const WarpgroupRows& x, int64_t first, int64_t rows)
-        : from(x.values + first * x.row_bytes + thread_index() * 16), step(x.padded * x.row_bytes) {
-        for (int n = 0; n < turns; ++n) {
-            const int64_t row = first + (thread_index() + n * threads) * 16 / x.row_bytes;
-            on |= static_cast<uint32_t>(row < rows) << n;
+    __device__ ThreadCopies(std::byte* memory, const Request& request) : memory_(memory), request_(request) {}
+    __device__ void begin(int tiles) {
+        tiles_ = tiles;
+        for (int t = 0; t < ahead; ++t) request(t);
+    }
+    // The tile, when it is there; the products of the tile two before must be done.
+    __device__ const std::byte* wait(int t) {
+        copy_wait<ahead - 1>();
+        publish_shared();
+        sync_block();
+        request(t + ahead);
+        return memory_ + t % Stages::count * Stages::bytes;
+    }
+    __device__ void release() {}
+    __device__ void end() { copy_wait<0>(); }
+
+  private:
+    static constexpr int ahead = Stages::count - 2;
+    __device__ void request(int t) {
+        if (t < tiles_) request_(memory_ + t % Stages::count * Stages::bytes);
+        copy_commit();
+    }
+
+    std::byte* memory_;
+    Request request_;
+    int tiles_ = 0;
+};
+
+// Tiles of neighbouring rows, each of which lies in one piece: one thread asks for all of it. Warps wait for
+// a stage to be full, and that thread for a stage that it fills again to have been read, but never for each
+// other.
+template <int halves>
+class RowCopies {
+  public:
+    using Stages = WarpgroupStages<halves>;
+    static constexpr size_t shared_bytes = Stages::all_bytes + 2 * Stages::count * barrier_bytes;
+
+    // Others may wait behind the next barrier of the block. The address comes from a shuffle: knowing nothing
+    // about it, the compiler does not make it anew at every use.
+    __device__ RowCopies(std::byte* memory, const WarpgroupRows& x, int64_t first)
+        : memory_(shuffle(shared_address(memory), 0)),
+          from_(x.values + first * WarpgroupRows::row_bytes),
+          step_(x.padded * WarpgroupRows::row_bytes) {
+        const int64_t rows = x.padded - first, most = halves * WarpgroupRows::rows;
+        bytes_ = static_cast<int>(rows < most ? rows : most) * WarpgroupRows::row_bytes;
+        if (thread_index() != 0) return;
+        for (int i = 0; i < Stages::count; ++i) {
+            barrier_begin(full(i), 1);
+            barrier_begin(read(i), warpgroup_threads / 32);
         }
+        publish_barriers();
     }
-    __device__ void request(std::byte* stage) {
-#pragma unroll
-        for (int n = 0; n < turns; ++n)
-            copy_async16(stage + (thread_index() + n * threads) * 16, from + n * threads * 16, on >> n & 1);
-        from += step;
+    __device__ void begin(int tiles) {
+        tiles_ = tiles;
+        if (thread_index() == 0)
+            for (int t = 0; t < Stages::count && t < tiles; ++t) request(t);
     }
+    // The tile, the one after that of the last call, when it is there.
+    __device__ const std::byte* wait(int t) {
+        // What takes the place of the tile two before: most probably everyone is done with that one.
+        if (warp_index() == 0) {
+            if (lane() == 0 && t >= 2 && t - 2 + Stages::count < tiles_) {
+                const bool wrapped = stage_ < 2;
+                const int again = wrapped ? stage_ - 2 + Stages::count : stage_ - 2;
+                barrier_wait(read(again), turn_ ^ (wrapped ? 1 : 0));
+                request(again);
+            }
+            sync_warp();
+        }
+        barrier_wait(full(stage_), turn_);
+        return shared_at(memory_ + static_cast<uint32_t>(stage_ * Stages::bytes));
+    }
+    // The warp's products with the tile before that of the last call are done.
+    __device__ void release() {
+        if (last_ >= 0 && lane() == 0) barrier_arrive(read(last_));
+        last_ = stage_;
+        if (++stage_ == Stages::count) stage_ = 0, turn_ ^= 1;
+    }
+    __device__ void end() {}
+
+  private:
+    __device__ uint32_t full(int stage) const {
+        return memory_ + static_cast<uint32_t>(Stages::all_bytes + stage * barrier_bytes);
+    }
+    __device__ uint32_t read(int stage) const { return full(stage + Stages::count); }
+    __device__ void request(int stage) {
+        barrier_expect(full(stage), bytes_);
+        copy_bulk(memory_ + static_cast<uint32_t>(stage * Stages::bytes), from_, bytes_, full(stage));
+        from_ += step_;
+    }
+
+    uint32_t memory_;
+    const std::byte* from_;
+    int64_t step_;
+    int bytes_, tiles_ = 0;
+    int stage_ = 0, last_ = -1;
+    uint32_t turn_ = 0;
 };
 
-// What a warp makes of `blocks` row blocks and a block's 128 rows of x.
-template <TileFormat f, int blocks>
+// What a warp makes of a row block and a block's rows of x. `ahead`: tiles of weights on their way, 2, or 1
+// where registers are few.
+template <TileFormat f, int halves, int ahead = 2>
 class WarpgroupProduct {
   public:
-    Sums<16> sums[blocks] = {};
+    Sums<16 * halves> sums{};
 
-    // Begins to read the weights: `weight` is of each row block.
-    __device__ WarpgroupProduct(const std::byte* const (&weight)[blocks], int64_t k)
-        : tiles_(static_cast<int>(TileFormat::tiles(k))) {
-#pragma unroll
-        for (int i = 0; i < blocks; ++i) weight_[i] = weight[i];
-        load(0);
+    // Begins to read the row block.
+    __device__ WarpgroupProduct(const std::byte* weight, int64_t k)
+        : weight_(weight), tiles_(static_cast<int>(TileFormat::tiles(k))) {
+        for (int i = 0; i < ahead; ++i) load(i, i);
     }
+    __device__ int tiles() const { return tiles_; }
 
-    // `copies` bring the rows of x into `stages`, tile after tile.
+    // `copies` bring the rows of x, tile after tile, and have begun.
     template <class Copies>
-    __device__ void multiply(Copies& copies, std::byte* stages, uint32_t table) {
-        for (int t = 0; t < n_stages - 2; ++t) {
-            if (t < tiles_) copies.request(stages + t * stage_bytes);
-            copy_commit();
-        }
-        if constexpr (f.table) sync_block();
-        if constexpr (values) make(a_[0], table);
+    __device__ void multiply(Copies& copies, uint32_t table) {
+        if constexpr (in_place) make<0>(table);
         // In pairs without a condition: with one, ptxas would let products wait for each other.
         int t = 0;
         for (; t + 1 < tiles_; t += 2) {
-            multiply_tile<0>(t, copies, stages, table);
-            multiply_tile<1>(t + 1, copies, stages, table);
+            multiply_tile<0>(t, copies, table);
+            multiply_tile<1>(t + 1, copies, table);
         }
         warpgroup_wait<0>();
-        if (t < tiles_) multiply_tile<0>(t, copies, stages, table);
+        if (t < tiles_) multiply_tile<0>(t, copies, table);
         warpgroup_wait<0>();
-        copy_wait<0>();
-#pragma unroll
-        for (int i = 0; i < blocks; ++i) warpgroup_results<16>(sums[i].d);
+        copies.end();
+        warpgroup_results<16 * halves>(sums.d);
     }
 
   private:
-    static constexpr bool values = f.real();
-    static constexpr int n_stages = WarpgroupShape<f, blocks>::stages,
-                         stage_bytes = WarpgroupRows::tile_bytes;
-    using Fragments = uint32_t[blocks][4][4];
+    // Values are fragments as they are: with few registers they are read to where products take them from,
+    // once the products before have left it.
+    static constexpr bool in_place = f.real() && ahead == 1;
 
-    __device__ void load(int tile) {  // the last one again instead of one behind it
-#pragma unroll
-        for (int i = 0; i < blocks; ++i)
-            load_tile<f>(tile_place<f>(weight_[i], tiles_, tile < tiles_ ? tile : tiles_ - 1), 0, codes_[i]);
+    __device__ void load(int tile, int place) {  // the last one again instead of one behind it
+        load_tile<f>(tile_place<f>(weight_, tiles_, tile < tiles_ ? tile : tiles_ - 1), 0, codes_[place]);
     }
-    __device__ void make(Fragments& fragments, uint32_t table) {
+    template <int side>
+    __device__ void make(uint32_t table) {
 #pragma unroll
-        for (int i = 0; i < blocks; ++i)
-#pragma unroll
-            for (int s = 0; s < 4; ++s) fragment(codes_[i], s, table, fragments[i][s]);
-    }
-
-    // While the products of a tile run, the fragments of the next are made and its rows of x come.
-    template <int side, class Copies>
-    __device__ void multiply_tile(int t, Copies& copies, std::byte* stages, uint32_t table) {
-        if constexpr (!values) {
-            make(a_[side], table);
-            load(t + 1);
+        for (int s = 0; s < 4; ++s) {
+            fragment(codes_[side % ahead], s, table, a_[side][s]);
+            if constexpr (f.real() && !in_place)
+                for (int i = 0; i < 4; ++i) a_[side][s][i] = own_register(a_[side][s][i]);
         }
-        copy_wait<n_stages - 3>();
-        publish_shared();
-        sync_block();
-        // Every warp has waited for the products that read this stage, two tiles ago.
-        if (t + n_stages - 2 < tiles_) copies.request(stages + (t + n_stages - 2) % n_stages * stage_bytes);
-        copy_commit();
+    }
+
+    // While the products of a tile run, the fragments of the next are made.
+    template <int side, class Copies>
+    __device__ void multiply_tile(int t, Copies& copies, uint32_t table) {
+        if constexpr (!in_place) {
+            make<side>(table);
+            load(t + ahead, side % ahead);
+        }
+        const std::byte* const x = copies.wait(t);
         warpgroup_begin();
 #pragma unroll
         for (int step = 0; step < 4; ++step)
-#pragma unroll
-            for (int i = 0; i < blocks; ++i)
-                warpgroup_multiply128(sums[i].d, a_[side][i][step], stages + t % n_stages * stage_bytes,
-                                      step);
+            if constexpr (halves == 2)
+                warpgroup_multiply256(sums.d, a_[side][step], x, step);
+            else
+                warpgroup_multiply128(sums.d, a_[side][step], x, step);
         warpgroup_commit();
         warpgroup_wait<1>();
-        // Values are fragments as they are, so they come when the products before have left the registers.
-        if constexpr (values) {
-            load(t + 1);
-            make(a_[1 - side], table);
+        copies.release();
+        if constexpr (in_place) {
+            load(t + 1, 0);
+            make<1 - side>(table);
         }
     }
 
-    const std::byte* weight_[blocks];
+    const std::byte* weight_;
     int tiles_;
-    LaneTile<f> codes_[blocks];
-    Fragments a_[2];
+    LaneTile<f> codes_[ahead];
+    uint32_t a_[2][4][4];
 };

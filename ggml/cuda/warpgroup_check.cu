@@ -6,7 +6,7 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int tile_rows = 128, depth = 16, row_bytes = 128, checked_step = 3;
+constexpr int tile_rows = 256, depth = 16, row_bytes = 128, checked_step = 3;
 
 // Small numbers that do not repeat with any power of two.
 __device__ inline int left(int row, int k) { return (row * 3 + k * k * 2 + row * k) % 11 - 5; }
@@ -86,6 +86,8 @@ __global__ void check_kernel(int* count) {
     make_fragment<false>(a);
     faults +=
         wrong_products<16>(false, [&](float(&d)[16][4]) { warpgroup_multiply128(d, a, tile, checked_step); });
+    faults +=
+        wrong_products<32>(false, [&](float(&d)[32][4]) { warpgroup_multiply256(d, a, tile, checked_step); });
     faults += wrong_products<8>(
         false, [&](float(&d)[8][4]) { warpgroup_multiply64<false>(d, a, tile, checked_step); });
     faults += wrong_products<8>(

@@ -84,10 +84,11 @@ bool step(Machine& m, Path& path, bool alone) {
     return false;
 }
 
-// Until the warp ends or waits for the others of its block.
+// Until the warp ends, waits for the others of its block, or lets them go on.
 void run_warp(Machine& m) {
     Warp& w = *m.warp;
-    while (!w.at_barrier) {
+    w.yields = false;
+    while (!w.at_barrier && !w.yields) {
         meet(w.paths);
         if (w.paths.empty()) {
             if (!w.products.empty()) throw Fault("a warp ended with products under way");
@@ -100,7 +101,7 @@ void run_warp(Machine& m) {
             if (p.at > path.at) meeting = std::min(meeting, p.at);
         const bool alone = w.paths.empty();
         while (step(m, path, alone))
-            if (path.at >= meeting) {
+            if (path.at >= meeting || w.yields) {
                 w.paths.push_back(path);
                 break;
             }
@@ -122,7 +123,7 @@ void begin(Warp& w, const Launch& l, uint32_t first_thread) {
     w.unpublished = 0;
     w.carry = 0;
     w.waited = l.overlaps ? 0 : all_lanes;
-    w.at_barrier = w.ended = false;
+    w.at_barrier = w.ended = w.yields = false;
 }
 
 void set_special(Machine& m, const Launch& l, const std::array<uint32_t, 3>& block, uint32_t first_thread) {
@@ -143,12 +144,21 @@ void run_block(Machine& m, std::span<Warp> warps, std::mt19937& order_of) {
     std::vector<Warp*> order;
     for (Warp& w : warps) order.push_back(&w);
     while (true) {
+        const uint64_t events = m.copy_events;
         std::ranges::shuffle(order, order_of);
         for (Warp* w : order) {
             m.warp = w;
             if (!w->ended) run_warp(m);
         }
-        if (std::ranges::all_of(warps, &Warp::ended)) return;
+        if (std::ranges::any_of(warps, &Warp::yields)) {
+            if (m.copy_events == events) throw Fault("a barrier is waited for whose turn does not end");
+            continue;
+        }
+        if (std::ranges::all_of(warps, &Warp::ended)) {
+            for (const auto& [at, barrier] : m.copy_barriers)
+                if (!barrier.copies.empty()) throw Fault("a block ended with copies under way");
+            return;
+        }
         m.published = true;
         for (Warp& w : warps) {
             w.at_barrier = false;
@@ -181,6 +191,7 @@ void run(const Launch& l) {
                      static_cast<uint32_t>(b / l.grid[0] / l.grid[1])};
             std::ranges::fill(m.shared, std::byte{0xff});
             m.published = true;
+            m.copy_barriers.clear();
             for (size_t w = 0; w < n_warps; ++w) {
                 const auto first = static_cast<uint32_t>(w * warp_size);
                 begin(warps[w], l, first);

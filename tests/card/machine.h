@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,7 +47,7 @@ struct Instruction {
     int elements = 1;              // of a vector access
     std::array<int, 4> out{};      // slots: registers, or ~n for constant n
     std::array<int, 12> in{};      // addresses first
-    std::array<int64_t, 2> add{};  // to addresses; or a number of the instruction
+    std::array<int64_t, 4> add{};  // to addresses; or a number of the instruction
     int target = -1;               // of a branch
     std::vector<int> sums;         // registers of a warpgroup's product
     int line = 0;
@@ -90,6 +91,18 @@ struct PendingCopy {
     uint64_t from;
 };
 
+// A barrier in shared memory. Copies that it counts happen when someone asks whether its turn is over.
+struct CopyBarrier {
+    struct Copy {
+        uint32_t to, bytes;
+        uint64_t from;
+    };
+    uint32_t arrivals = 0, missing = 0;
+    uint64_t expected = 0, asked_for = 0;  // bytes of the turn
+    uint32_t turn = 0;
+    std::vector<Copy> copies;
+};
+
 // A warp's product that it has not waited for: what it reads must stay as it was.
 struct PendingProduct {
     const Instruction* instruction;
@@ -118,6 +131,7 @@ struct Warp {
     Lanes waited = 0;       // for the launches before
     Lanes unpublished = 0;  // that have not shown their copies to the tensor cores
     bool at_barrier = false, ended = false;
+    bool yields = false;  // to the others: it asks for something again and again
 };
 
 struct Machine {
@@ -128,6 +142,8 @@ struct Machine {
     const Instruction* now = nullptr;
     Bounds recent;          // the allocation last used
     bool published = true;  // all that was copied to shared memory before the last barrier
+    std::map<uint32_t, CopyBarrier> copy_barriers;  // by address
+    uint64_t copy_events = 0;                       // of all of them
 
     uint64_t* cells(int slot) {
         return slot >= 0
@@ -167,9 +183,10 @@ inline constexpr uint64_t shared_window = uint64_t{1} << 56, local_window = uint
 
 // Instructions by name without what does not change their effect here ("add.rn.f32", "shfl.bfly.b32").
 // A name that is not there is null.
-Handler elementwise_handler(const std::string& name);  // lane by lane from registers to registers
-Handler access_handler(const std::string& name);       // ld, st, atom, cp.async, ldmatrix
-Handler warp_handler(const std::string& name);         // shfl, vote, mma
-Handler warpgroup_handler(const std::string& name);    // wgmma, fence.proxy
+Handler elementwise_handler(const std::string& name);   // lane by lane from registers to registers
+Handler access_handler(const std::string& name);        // ld, st, atom, cp.async, ldmatrix
+Handler warp_handler(const std::string& name);          // shfl, vote, mma
+Handler warpgroup_handler(const std::string& name);     // wgmma, fence.proxy
+Handler copy_barrier_handler(const std::string& name);  // mbarrier, cp.async.bulk
 
 }  // namespace nibble::card

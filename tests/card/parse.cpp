@@ -255,7 +255,8 @@ class KernelParser {
         if (root == "membar" || (root == "fence" && !proxy) || parts.back() == "launch_dependents") return;
         if (root == "cp" && std::ranges::find(parts, "prefetch") != parts.end()) return;  // only for speed
         // What is read as constant no launch may write; and copies begin with the weights.
-        i.early = root == "cp" || std::ranges::find(parts, "nc") != parts.end();
+        const bool bulk = root == "cp" && parts[2] == "bulk";
+        i.early = (root == "cp" && !bulk) || std::ranges::find(parts, "nc") != parts.end();
         if (call_value(i, parts, o)) return;
         if (root == "call") {
             i.run = elementwise_handler("call." + o[1]);
@@ -276,20 +277,22 @@ class KernelParser {
                 i.sums.push_back(slot(r));
             o.erase(o.begin());
         }
-        if (root == "cp" && o.size() > 2) {  // copies have one size; how much of it is read may follow
+        if (root == "cp" && !bulk &&
+            o.size() > 2) {  // copies have one size; how much of it is read may follow
             if (o[2] != "16") unknown(i);
             o.erase(o.begin() + 2);
             i.in[2] = no_slot;
         }
-        const bool no_result =
-            root == "st" || root == "red" || root == "cp" || root == "wgmma" || root == "fence";
+        const bool no_result = (root == "mbarrier" && parts[1] == "init") || root == "st" || root == "red" ||
+                               root == "cp" || root == "wgmma" || root == "fence";
         operands(i, o, no_result ? 0 : 1);
         const std::string name = plain_name(parts);
         if (name.ends_with(".pred") && is_number(o.back()))
             i.in[0] = constant(number(o.back()) ? ~uint64_t{0} : 0);
         i.run = elementwise_handler(name);
         if (!i.run) i.run = access_handler(name);
-        if (!i.run || root == "ldmatrix") i.flow = Flow::whole_warp;
+        if (!i.run) i.run = copy_barrier_handler(name);
+        if ((!i.run && !proxy) || root == "ldmatrix") i.flow = Flow::whole_warp;
         if (!i.run) i.run = warp_handler(name);
         if (!i.run) i.run = warpgroup_handler(name);
         if (!i.run) unknown(i);

@@ -122,6 +122,7 @@ void publish(Machine& m, const Instruction&, Lanes on) { m.warp->unpublished &= 
 
 Handler warpgroup_handler(const std::string& name) {
     static const auto* const table = new std::unordered_map<std::string, Handler>{
+        {"wgmma.mma_async.m64n256k16.f32.f16.f16", multiply<256, false>},
         {"wgmma.mma_async.m64n128k16.f32.f16.f16", multiply<128, false>},
         {"wgmma.mma_async.m64n64k16.f32.f16.f16", multiply<64, false>},
         {"wgmma.mma_async.m64n64k16.f32.bf16.bf16", multiply<64, true>},

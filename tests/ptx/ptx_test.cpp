@@ -1,5 +1,6 @@
 // The card in software, on PTX of a few lines: what instructions mean, and that faults are found.
 // Values are those of the PTX ISA's definitions and figures.
+#include <algorithm>
 #include <bit>
 
 #include <doctest/doctest.h>
@@ -318,6 +319,42 @@ TEST_CASE("faults of warpgroups are found") {
         "cp.async.commit_group; cp.async.wait_group 0;\n";
     CHECK(fails(copy + begin, wait, "was not shown"));
     CHECK(!fails(copy + "fence.proxy.async.shared::cta;\n" + begin, wait, ""));
+}
+
+TEST_CASE("copies in one piece end the turn of a barrier that was told of them") {
+    // Memory begins as all ones; thread 0 writes 7 there, and has 16 bytes of it copied.
+    const auto body = [](const char* expected, const char* rest) {
+        return cat(R"(
+    mov.u32 %r3, memory;
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra MADE;
+    mov.u32 %r4, 7;
+    st.global.u32 [%rd1], %r4;
+    mbarrier.init.shared::cta.b64 [%r3+16], 1;
+    fence.mbarrier_init.release.cluster;
+MADE:
+    bar.sync 0;
+    @%p1 bra WAIT;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3+16], )",
+                   expected, R"(;
+    mov.u32 %r5, 16;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd1], %r5, [%r3+16];
+WAIT:
+)",
+                   rest, R"(
+    ld.shared.u32 %r2, [%r3];
+    mul.wide.u32 %rd8, %r1, 4;
+    add.s64 %rd8, %rd8, %rd1;
+    st.global.u32 [%rd8+16], %r2;)");
+    };
+    const char* const wait = R"(
+AGAIN:
+    mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r3+16], 0;
+    @!%p2 bra AGAIN;)";
+    const auto results = words(body("16", wait), 64, 68, 24);
+    CHECK(std::all_of(results.begin() + 4, results.end(), [](uint32_t v) { return v == 7; }));
+    CHECK(found(fault(body("32", wait), 64, 24), "whose turn does not end"));
+    CHECK(found(fault(body("16", "bar.sync 0;"), 28, 24), "copies under way"));
 }
 
 TEST_CASE("faults of kernels are found") {

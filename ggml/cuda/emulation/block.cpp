@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -48,11 +49,26 @@ namespace {
 constexpr size_t stack_bytes = size_t{256} << 10;
 constexpr int max_warps = 32;
 
-enum class State : uint8_t { ready, at_warp, at_block, ended };
+enum class State : uint8_t { ready, at_warp, at_block, at_copies, ended };
 
 struct Copy {
     void* to;
     const void* from;
+};
+
+struct BulkCopy {
+    std::byte* to;
+    const std::byte* from;
+    int bytes;
+};
+
+// Threads wait there for arrivals and for copies, which are made when somebody asks for them.
+struct CopyBarrier {
+    int arrivals = 0, missing = 0;        // of a turn, and still in this one
+    int64_t expected = 0, asked_for = 0;  // bytes of this turn
+    uint32_t turn = 0;
+    std::vector<BulkCopy> copies;
+    char order = 0;
 };
 
 struct Fiber {
@@ -64,6 +80,7 @@ struct Fiber {
     std::vector<Copy> open;                // since the last commit
     std::deque<std::vector<Copy>> groups;  // committed, oldest first
     bool unpublished = false;              // something that was copied
+    bool unannounced = false;              // a barrier for copies
     WarpgroupProducts products;
     // Two of each kind of rendezvous take turns, so that a fast thread is not at the next while a slow one
     // still leaves the last.
@@ -90,6 +107,8 @@ struct Team {
     std::unique_ptr<std::byte, FreeShared> shared;
     bool published = true;  // all that was copied before the last barrier
     Barrier block_barrier, warp_barrier[max_warps];
+    std::unordered_map<uint32_t, CopyBarrier> copy_barriers;  // by address
+    int64_t copy_events = 0;                                  // of all of them
 };
 
 // One per host thread that emulates.
@@ -183,7 +202,7 @@ std::unique_ptr<Fiber> new_fiber() {
 void prepare(Fiber& f) {
     f.state = State::ready;
     f.exchange = f.warp_barrier = f.block_barrier = 0;
-    f.waited = f.fenced = f.unpublished = false;
+    f.waited = f.fenced = f.unpublished = f.unannounced = false;
     f.counter = nullptr;
 }
 
@@ -197,19 +216,24 @@ void resume(int thread) {
     after_switch(m.scheduler_fake, nullptr, nullptr);
 }
 
-// Runs a warp until its lanes wait for the block or have ended.
+// Runs a warp until its lanes wait for the block or have ended, or one of them for copies once more.
 void run_warp(int first) {
     Machine& m = machine();
     const auto state = [&](int i) -> State& { return fiber(first + i).state; };
+    for (int i = 0; i < 32; ++i)
+        if (state(i) == State::at_copies) state(i) = State::ready;
     for (;;) {
         for (int i = 0; i < 32; ++i) {
             const int l = m.backwards ? 31 - i : i;
             if (state(l) == State::ready) resume(first + l);
         }
         m.backwards = !m.backwards;
-        int waiting = 0;
-        for (int i = 0; i < 32; ++i) waiting += state(i) == State::at_warp;
-        if (waiting == 0) return;
+        int waiting = 0, for_copies = 0;
+        for (int i = 0; i < 32; ++i) {
+            waiting += state(i) == State::at_warp;
+            for_copies += state(i) == State::at_copies;
+        }
+        if (waiting == 0 || for_copies != 0) return;
         if (waiting != 32) fail("a warp collective is not reached by all lanes");
         for (int i = 0; i < 32; ++i) state(i) = State::ready;
     }
@@ -221,6 +245,7 @@ std::byte* new_shared(Team& team, size_t bytes) {
     team.shared.reset();
     team.shared.reset(static_cast<std::byte*>(::operator new(bytes, shared_alignment)));
     team.published = true;
+    team.copy_barriers.clear();
     std::memset(team.shared.get(), 0xff, bytes);  // NaNs of any type
     return team.shared.get();
 }
@@ -240,14 +265,24 @@ void run_block() {
     Machine& m = machine();
     const int threads = m.place.dims.threads, warps = threads / 32;
     for (;;) {
+        const int64_t events = m.team->copy_events;
         const bool backwards = m.backwards;
         for (int i = 0; i < warps; ++i) run_warp(32 * (backwards ? warps - 1 - i : i));
-        int waiting = 0, ended = 0;
+        int waiting = 0, for_copies = 0, ended = 0;
         for (int i = 0; i < threads; ++i) {
             waiting += fiber(i).state == State::at_block;
+            for_copies += fiber(i).state == State::at_copies;
             ended += fiber(i).state == State::ended;
         }
-        if (ended == threads) return;
+        if (for_copies != 0) {
+            if (m.team->copy_events == events) fail("threads wait for what does not come");
+            continue;
+        }
+        if (ended == threads) {
+            for (const auto& [at, barrier] : m.team->copy_barriers)
+                if (!barrier.copies.empty()) fail("a block ended with copies under way");
+            return;
+        }
         if (waiting != threads) fail("a barrier is not reached by all threads of the block");
         m.team->published = true;
         for (int i = 0; i < threads; ++i) {
@@ -281,6 +316,7 @@ void wait_for_warp() {
 }
 void wait_for_block() {
     Fiber& f = running();
+    if (f.unannounced) fail("a barrier for copies that was not published");
     meet(machine().team->block_barrier, f.block_barrier, State::at_block);
 }
 
@@ -334,6 +370,75 @@ void finish_copies(int under_way) {
             else
                 std::memset(c.to, 0, 16);
         }
+}
+
+namespace {
+
+CopyBarrier& copy_barrier(uint32_t at) {
+    const auto it = machine().team->copy_barriers.find(at);
+    if (it == machine().team->copy_barriers.end()) fail("there is no barrier for copies");
+    return it->second;
+}
+
+// Ends the turn if nothing is missing.
+void end_turn(CopyBarrier& b) {
+    if (b.missing != 0 || b.asked_for != b.expected) return;
+    acquire(&b.order);
+    for (const BulkCopy& c : b.copies) {
+        for (int i = 0; i < c.bytes; i += 16) note_read16(c.from + i), note_write16(c.to + i);
+        std::memcpy(c.to, c.from, static_cast<size_t>(c.bytes));
+    }
+    release(&b.order);
+    b.copies.clear();
+    b.missing = b.arrivals;
+    b.expected = b.asked_for = 0;
+    ++b.turn;
+    ++machine().team->copy_events;
+}
+
+}  // namespace
+
+void begin_barrier(uint32_t at, int arrivals) {
+    if (at % 8 != 0) fail("a barrier for copies is not aligned to 8 bytes");
+    CopyBarrier& b = machine().team->copy_barriers[at];
+    b.arrivals = b.missing = arrivals;
+    running().unannounced = true;
+}
+
+void publish_barriers() { running().unannounced = false; }
+
+void arrive(uint32_t at, int bytes) {
+    CopyBarrier& b = copy_barrier(at);
+    if (b.missing == 0) fail("more arrivals than a barrier for copies has");
+    release(&b.order);
+    --b.missing;
+    b.expected += bytes;
+    ++machine().team->copy_events;
+    if (b.expected == 0) end_turn(b);
+}
+
+void queue_bulk(uint32_t to, const void* global, int bytes, uint32_t at) {
+    const auto* const from = static_cast<const std::byte*>(global);
+    if (to % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0)
+        fail("a copy in one piece is not aligned to 16 bytes");
+    if (!running().waited) fail("a copy in one piece before wait_for_previous()");
+    CopyBarrier& b = copy_barrier(at);
+    std::byte* const shared = machine().place.shared + to;
+    for (int i = 0; i < bytes; i += 16) note_write16(shared + i);  // from now on at any time
+    release(&b.order);
+    b.copies.push_back({shared, from, bytes});
+    b.asked_for += bytes;
+    ++machine().team->copy_events;
+}
+
+void wait_for_turn(uint32_t at, uint32_t turn) {
+    CopyBarrier& b = copy_barrier(at);
+    for (;;) {
+        if (b.expected != 0) end_turn(b);
+        if ((b.turn & 1) != turn) break;
+        to_scheduler(State::at_copies);
+    }
+    acquire(&b.order);
 }
 
 void publish_shared() { running().unpublished = false; }

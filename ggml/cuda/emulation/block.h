@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -43,6 +44,13 @@ void fence();
 void queue_copy(void* shared, const void* global);
 void commit_copies();
 void finish_copies(int under_way);
+
+// Barriers in shared memory, by shared_address(), and copies in one piece, made when they are waited for.
+void begin_barrier(uint32_t at, int arrivals);
+void publish_barriers();
+void arrive(uint32_t at, int bytes);
+void queue_bulk(uint32_t to, const void* global, int bytes, uint32_t at);
+void wait_for_turn(uint32_t at, uint32_t turn);
 
 // For products of warpgroups: what copies brought is there for them after a barrier before which every thread
 // has called this since it waited for its own.

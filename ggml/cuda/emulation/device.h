@@ -14,6 +14,7 @@
 #define __global__
 #define __device__
 #define __host__
+#define __forceinline__ inline
 #define __launch_bounds__(...)
 
 namespace nibble::cuda {
@@ -221,6 +222,16 @@ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
     emulation::mma(d, a, b, emulation::low_bf16, emulation::high_bf16);
 }
 
+inline std::byte* shared_at(uint32_t address) { return shared_memory() + address; }
+inline void barrier_begin(uint32_t barrier, int arrivals) { emulation::begin_barrier(barrier, arrivals); }
+inline void publish_barriers() { emulation::publish_barriers(); }
+inline void barrier_arrive(uint32_t barrier) { emulation::arrive(barrier, 0); }
+inline void barrier_expect(uint32_t barrier, int bytes) { emulation::arrive(barrier, bytes); }
+inline void copy_bulk(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+    emulation::queue_bulk(to, from, bytes, barrier);
+}
+inline void barrier_wait(uint32_t barrier, uint32_t turn) { emulation::wait_for_turn(barrier, turn); }
+
 inline bool has_warpgroups() { return true; }
 inline void publish_shared() { emulation::publish_shared(); }
 inline void warpgroup_begin() { emulation::products().begin(); }
@@ -238,6 +249,9 @@ inline void request_product(float (*d)[4], const uint32_t (&a)[4], const std::by
 inline void warpgroup_multiply128(float (*d)[4], const uint32_t (&a)[4], const std::byte* tile, int step) {
     emulation::request_product(d, a, tile, step, {128, false, false});
 }
+inline void warpgroup_multiply256(float (*d)[4], const uint32_t (&a)[4], const std::byte* tile, int step) {
+    emulation::request_product(d, a, tile, step, {256, false, false});
+}
 template <bool bf16>
 void warpgroup_multiply64(float (*d)[4], const uint32_t (&a)[4], const std::byte* tile, int step) {
     emulation::request_product(d, a, tile, step, {64, bf16, false});
@@ -252,6 +266,7 @@ void warpgroup_wait() {
     emulation::products().finish(n);
 }
 inline void warpgroup_after(float) {}
+inline uint32_t own_register(uint32_t v) { return v; }
 template <int n8>
 void warpgroup_results(float (*)[4]) {}
 

@@ -49,7 +49,7 @@ Result<void> check_kernels(int device, const Card& card) {
 Result<Card> card(int device) {
     if (device < 0 || device >= device_count())
         return Error{ErrorCode::invalid_argument, cat("cuda:", device), "does not exist", ""};
-    const size_t shared = size_t{device == 0 ? 99u : 64u} << 10, memory = size_t{4} << 30;
+    const size_t shared = size_t{device == 0 ? 227u : 64u} << 10, memory = size_t{4} << 30;
     return Card{"emulated", device == 0 ? 9 : 7, device == 0 ? 0 : 5, 4, shared, size_t{1} << 20, memory,
                 memory};
 }
