@@ -219,25 +219,34 @@ Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
     return {w.data, ceil_div(w.rows, int64_t{16}), static_cast<int32_t>(w.rows), first_col, bias};
 }
 
-// One row, or some, by all weights in one launch, if there is one for them.
+// One row or some, or many rows by weights of several types, by all weights in one launch, if there is one
+// for them.
 bool multiply_together(const Exec& e, const OpArgs& a, const Input& in) {
     const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
-    const bool few = few_applies(e, in.x.rows, in.x.cols);
-    if (!few && (in.x.rows != 1 || in.unit.on)) return false;
+    const bool few = few_applies(e, in.x.rows, in.x.cols), many = warpgroups_apply(e, in.x.rows);
+    if (!few && !many && (in.x.rows != 1 || in.unit.on)) return false;
     MatmulArgs args = args_of(a, in);
     std::array<Type, max_matmul_weights> types{};
+    bool mixed = false;
     int32_t first_col = 0;
     for (size_t i = 0; i < n; ++i) {
         const Tensor& w = a.in[2 + i];
         if (w.layout == Layout::rows) return false;
         types[i] = w.type;
+        mixed = mixed || w.type != types[0];
         args.segment[args.segments++] = segment_of(a, i, first_col);
         first_col += static_cast<int32_t>(w.rows);
     }
-    const auto used = std::span(types).first(n);
-    if (!few) return multiply_gemv(e, args, used);
+    const std::span<const Type> all = std::span(types).first(n);
+    if (many) {
+        if (!mixed || !mixes_warpgroup(e, args, all)) return false;
+        prepare_warpgroup(e, args, in.memory);
+        multiply_mixed_warpgroup(e, args, all, in.memory);
+        return true;
+    }
+    if (!few) return multiply_gemv(e, args, all);
     prepare_rows(e, args, args.prepared);
-    return multiply_few(e, args, used, in.memory);
+    return multiply_few(e, args, all, in.memory);
 }
 
 void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, Input in) {

@@ -3,32 +3,7 @@
 // then those that lie a whole grid further on; sums meet in shared memory at the end, so no warp waits for
 // another.
 
-// Formats of kernels, each once.
-struct TileCodes {
-    std::array<uint32_t, 32> code{};
-    size_t count = 0;
-};
-template <class... F>
-constexpr TileCodes codes_of_all(FormatList<F...> /*formats*/) {
-    TileCodes list;
-    for (const uint32_t code : {format_code(tile_format<F>())...}) {
-        bool there = false;
-        for (size_t i = 0; i < list.count; ++i) there |= list.code[i] == code;
-        if (!there) list.code[list.count++] = code;
-    }
-    return list;
-}
-constexpr TileCodes tile_codes = codes_of_all(Formats{});
-
-template <class Fn, size_t... i>
-__device__ void with_format(uint32_t code, const Fn& fn, std::index_sequence<i...>) {
-    const auto is = [&]<uint32_t c>() {
-        if (code != c) return false;
-        fn.template operator()<format_of(c)>();
-        return true;
-    };
-    (void)(is.template operator()<tile_codes.code[i]>() || ...);
-}
+constexpr TileCodes tile_codes = tile_codes_if([](TileFormat) { return true; }, Formats{});
 
 constexpr int block_warp_bits = 3, block_warps = 1 << block_warp_bits, row_block_threads = 32 * block_warps;
 // Bytes of weights that a launch asks the L2 cache for before its row is there, about half of what that
@@ -102,9 +77,16 @@ struct WarpRun {
     int count, first, units;
 };
 
+// Where there are many of them each has its registers to itself.
+template <TileFormat f, class Run>
+__device__ __noinline__ void run_apart(const Run& run, const WarpRun& mine, int slot) {
+    run.template operator()<f>(mine, slot);
+}
+
 // Calls run.operator()<format>(WarpRun, slot) for each weight that the warp has row blocks of among the
-// thread block's turns from `from` up to `to`; `slot`: the first one's. `columns<f>()`: of a unit.
-template <class Columns, class Run>
+// thread block's turns from `from` up to `to`; `slot`: the first one's. `columns<f>()`: of a unit. `only`:
+// the weights' one format; 0: they may have several.
+template <uint32_t only, class Columns, class Run>
 __device__ void for_each_run(const RowBlockArgs& a, int from, int to, const Columns& columns,
                              const Run& run) {
     const int splits = 1 << a.split_bits, split = warp_index() & (splits - 1);
@@ -123,24 +105,30 @@ __device__ void for_each_run(const RowBlockArgs& a, int from, int to, const Colu
         const int behind = turns(a.paired ? a.blocks : a.begin[which] + static_cast<int>(s.blocks));
         if (before == behind) continue;
         const int number = at + before * step, block = a.paired ? number / 2 : number - a.begin[which];
-        with_format(
-            a.code[which],
-            [&]<TileFormat f>() {
-                const int units =
-                    (a.x.cols + columns.template operator()<f>() - 1) / columns.template operator()<f>();
-                const int each = (units + splits - 1) >> a.split_bits, first = split * each;
-                const int64_t bytes = f.block_bytes(a.x.cols);
-                const WarpRun mine_of{s.data + block * bytes,
-                                      (a.paired ? step / 2 : step) * bytes,
-                                      a.x.cols,
-                                      behind - before,
-                                      first,
-                                      first >= units          ? 0
-                                      : first + each <= units ? each
-                                                              : units - first};
-                run.template operator()<f>(mine_of, (before - from) * a.height + mine);
-            },
-            std::make_index_sequence<tile_codes.count>());
+        const auto multiply = [&]<uint32_t code>() {
+            constexpr TileFormat f = format_of(code);
+            const int units =
+                (a.x.cols + columns.template operator()<f>() - 1) / columns.template operator()<f>();
+            const int each = (units + splits - 1) >> a.split_bits, first = split * each;
+            const int64_t bytes = f.block_bytes(a.x.cols);
+            const WarpRun mine_of{s.data + block * bytes,
+                                  (a.paired ? step / 2 : step) * bytes,
+                                  a.x.cols,
+                                  behind - before,
+                                  first,
+                                  first >= units          ? 0
+                                  : first + each <= units ? each
+                                                          : units - first};
+            const int slot = (before - from) * a.height + mine;
+            if constexpr (only != 0)
+                run.template operator()<f>(mine_of, slot);
+            else
+                run_apart<f>(run, mine_of, slot);
+        };
+        if constexpr (only != 0)
+            multiply.template operator()<only>();
+        else
+            with_format<tile_codes>(a.code[which], multiply);
     }
 }
 
@@ -194,4 +182,13 @@ int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, const Unit& 
         room -= a.following_early[i];
     }
     return grid;
+}
+
+// Calls launch.operator()<code>() with the one format that the weights have, or 0.
+template <class Launch>
+void with_only_format(std::span<const Type> types, const Launch& launch) {
+    const TileFormat f = tiles_of(types[0]);
+    if (std::ranges::any_of(types, [&](Type t) { return tiles_of(t) != f; }))
+        return launch.template operator()<0>();
+    visit_tile_format(types[0], [&]<TileFormat g>() { launch.template operator()<format_code(g)>(); });
 }

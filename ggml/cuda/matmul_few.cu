@@ -1,12 +1,11 @@
 // The product of two to eight rows with weights of any formats in one launch: some users, or guessed tokens.
 // A row's bits do not depend on how many of them there are; they are not those of matmul.cu.
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "ggml/base/checked.h"
 #include "ggml/cuda/product.h"
-#include "ggml/types/list.h"
+#include "ggml/cuda/tile_codes.h"
 
 namespace nibble::cuda {
 namespace {
@@ -69,6 +68,7 @@ __device__ void few_run(const WarpRun& run, const WarpColumns<1>& columns, uint3
 }
 
 // Block x: `height` row blocks, and as many again `grid_x()` times that further on.
+template <uint32_t only>
 __global__ void __launch_bounds__(row_block_threads, resident_blocks) few_kernel(FewArgs a) {
     static_assert(max_matmul_weights == 3);
     std::byte* shared = shared_memory();
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) few_kernel
     const int turns = a.slots / a.height, splits = 1 << a.split_bits;
     for (int first = 0; first < turns; first += a.turns) {
         if (first > 0) sync_block();
-        for_each_run(
+        for_each_run<only>(
             a, first, first + a.turns, []<TileFormat f>() { return 64; },
             [&]<TileFormat f>(const WarpRun& run, int slot) {
                 const int split = warp_index() & (splits - 1);
@@ -130,7 +130,9 @@ bool multiply_few(const Exec& e, const ProductArgs& product, std::span<const Typ
     a.turns = std::min(a.slots / a.height, few_sums_bytes / each);
     const size_t shared = (a.table_used ? size_t{32} << 10 : 0) + static_cast<size_t>(a.turns) * each;
     if (shared > e.card->shared_per_block) return false;
-    launch(few_kernel, Dims{grid, 1, 1, row_block_threads, shared}, *e.stream, a);
+    with_only_format(types, [&]<uint32_t only>() {
+        launch(few_kernel<only>, Dims{grid, 1, 1, row_block_threads, shared}, *e.stream, a);
+    });
     return true;
 }
 

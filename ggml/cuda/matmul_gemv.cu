@@ -1,12 +1,11 @@
 // The product of one row with weights of any formats in one launch, as fast as memory is: decoding.
 // Its sums are formed group by group and scaled in f32, so they are not the bits of matmul.cu.
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "ggml/base/checked.h"
 #include "ggml/cuda/product.h"
-#include "ggml/types/list.h"
+#include "ggml/cuda/tile_codes.h"
 
 namespace nibble::cuda {
 namespace {
@@ -110,6 +109,7 @@ __device__ float prepare_gemv(const GemvArgs& a, const Activations<1>& to, Words
 }
 
 // Block x: `height` row blocks, and as many again `grid_x()` times that further on.
+template <uint32_t only>
 __global__ void __launch_bounds__(row_block_threads, resident_blocks) gemv_kernel(GemvArgs a) {
     static_assert(max_matmul_weights == 3);
     std::byte* shared = shared_memory();
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) gemv_kerne
             added = Added(a, at, 16 * at.block + i16);
 
     const int splits = 1 << a.split_bits;
-    for_each_run(
+    for_each_run<only>(
         a, 0, a.slots / a.height, []<TileFormat f>() { return GemvUnit<f>::columns; },
         [&]<TileFormat f>(const WarpRun& run, int slot) {
             const int split = warp_index() & (splits - 1);
@@ -186,7 +186,9 @@ bool multiply_gemv(const Exec& e, const ProductArgs& product, std::span<const Ty
                           2 * block_warps * sizeof(float) + static_cast<size_t>(a.x.cols) * 2 +
                           static_cast<size_t>(staged_bytes(a.x.cols));
     if (grid == 0 || shared > e.card->shared_per_block) return false;
-    launch(gemv_kernel, Dims{grid, 1, 1, row_block_threads, shared}, *e.stream, a);
+    with_only_format(types, [&]<uint32_t only>() {
+        launch(gemv_kernel<only>, Dims{grid, 1, 1, row_block_threads, shared}, *e.stream, a);
+    });
     return true;
 }
 

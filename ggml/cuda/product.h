@@ -57,6 +57,11 @@ size_t warpgroup_scratch(int64_t rows, int64_t cols);
 void prepare_warpgroup(const Exec&, const ProductArgs&, std::span<std::byte> scratch);
 void multiply_warpgroup(const Exec&, const ProductArgs&, Type weights, std::span<std::byte> scratch,
                         const UnitArgs& unit = {false, {}, Tensor{}});
+// The same for weights of several types, one per segment, in one launch, and whether that is sooner done than
+// one for each type (and there is a kernel for these).
+bool mixes_warpgroup(const Exec&, const ProductArgs&, std::span<const Type> weights);
+void multiply_mixed_warpgroup(const Exec&, const ProductArgs&, std::span<const Type> weights,
+                              std::span<std::byte> scratch);
 
 // The product of one row with weights of the given types, all as tiles, in one launch; false, and nothing is
 // done, where its shape is not for it. A pair of one type may end in a unit.

@@ -59,15 +59,26 @@ TEST_CASE("warpgroups multiply up to the edges of their tiles") {
 TEST_CASE("weights of several types share the rows that warpgroups multiply") {
     const auto backend = early_card();
     if (!backend) return;
-    StepShape shape;
-    shape.tokens = 70;
-    const OpCase c{"three weights", shape, tolerance, [](Builder& b, CaseSink& s) {
-                       const Ref w[] = {s.random_weight(b, Type::q4_k, 140, 256),
-                                        s.random_weight(b, Type::q4_k, 20, 256),
-                                        s.random_weight(b, Type::q6_k, 33, 256)};
-                       matmul(b, w, s.random_input(b, RowDim::tokens, 256));
-                   }};
-    CHECK(error_of(c, *backend, seed) <= tolerance);
+    struct Case {
+        int64_t x_rows;
+        Type types[3];
+    };
+    for (const Case& c : {Case{70, {Type::q4_k, Type::q4_k, Type::q6_k}},
+                          {300, {Type::q8_0, Type::f16, Type::q5_k}},
+                          {300, {Type::q4_k, Type::nf4, Type::q4_k}}}) {
+        StepShape shape;
+        shape.tokens = c.x_rows;
+        const OpCase op{cat("three weights, ", c.x_rows, " rows"), shape, tolerance,
+                        [=](Builder& b, CaseSink& s) {
+                            const Ref w[] = {s.random_weight(b, c.types[0], 140, 256),
+                                             s.random_weight(b, c.types[1], 20, 256),
+                                             s.random_weight(b, c.types[2], 33, 256)};
+                            matmul(b, w, s.random_input(b, RowDim::tokens, 256),
+                                   {s.random_input(b, RowDim::tokens, 193), {}});
+                        }};
+        INFO(op.label);
+        CHECK(error_of(op, *backend, seed) <= tolerance);
+    }
 }
 
 TEST_CASE("how many rows there are does not change the bits of those that warpgroups multiply") {
