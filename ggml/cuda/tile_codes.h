@@ -34,7 +34,7 @@ constexpr TileCodes tile_codes_if(const Wanted& wanted, FormatList<F...> /*all*/
 // warpgroups may not be under way where one is called.
 template <const TileCodes& list, class Fn, size_t... i>
 __device__ __forceinline__ void with_format(uint32_t code, Fn&& fn, std::index_sequence<i...>) {
-    ((code == list.code[i] ? (fn.template operator()<list.code[i]>(), true) : false) || ...);
+    (void)((code == list.code[i] ? (fn.template operator()<list.code[i]>(), true) : false) || ...);
 }
 template <const TileCodes& list, class Fn>
 __device__ __forceinline__ void with_format(uint32_t code, Fn&& fn) {
