@@ -174,7 +174,7 @@ bool aligned(const View& v) { return reinterpret_cast<uintptr_t>(v.data) % sizeo
 bool multiply_gemv(const Exec& e, const ProductArgs& product, std::span<const Type> types,
                    const UnitArgs& ends_in) {
     if (!e.gemv || product.x.rows != 1 || product.x.cols % 256 != 0 || !aligned(product.x)) return false;
-    if (product.norm.on && product.norm.weight && !aligned(product.norm.weight)) return false;
+    if (product.norm.on && !aligned(product.norm.weight)) return false;  // none is aligned, too
     const auto unit = [](TileFormat f) { return f.real() ? 64 : 8 * f.group; };
     if (std::ranges::any_of(types, [&](Type t) { return product.x.cols % unit(tiles_of(t)) != 0; }))
         return false;
