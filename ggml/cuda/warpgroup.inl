@@ -142,6 +142,7 @@ class RowCopies {
     }
     // The warp's products with the tile before that of the last call are done.
     __device__ void release() {
+        sync_warp();  // all of its lanes have waited for them
         if (last_ >= 0 && lane() == 0) barrier_arrive(read(last_));
         last_ = stage_;
         if (++stage_ == Stages::count) stage_ = 0, turn_ ^= 1;

@@ -43,12 +43,12 @@ TEST_CASE("warpgroups multiply every type as the reference does") {
 }
 
 // One warpgroup's rows or both, once or twice; tiles of x and of columns that are not full, one, even and
-// odd.
+// odd, and more than there are stages, twice over.
 TEST_CASE("warpgroups multiply up to the edges of their tiles") {
     const auto backend = early_card();
     if (!backend) return;
     for (const Type type : {Type::q4_0, Type::f16})
-        for (const int64_t cols : {32, 64, 96, 320})
+        for (const int64_t cols : {32, 64, 96, 320, 800})
             for (const auto& [x_rows, rows] : {std::pair{129, 15}, {128, 129}, {40, 273}, {250, 260}}) {
                 const OpCase c = product(type, x_rows, rows, cols);
                 INFO(c.label);
