@@ -3,8 +3,6 @@
 // then those that lie a whole grid further on; sums meet in shared memory at the end, so no warp waits for
 // another.
 
-constexpr TileCodes tile_codes = tile_codes_if([](TileFormat) { return true; }, Formats{});
-
 constexpr int block_warp_bits = 3, block_warps = 1 << block_warp_bits, row_block_threads = 32 * block_warps;
 // Bytes of weights that a launch asks the L2 cache for before its row is there, about half of what that
 // holds: its own, and if there is room those of the product that follows.
@@ -69,66 +67,76 @@ __device__ inline void prefetch_weights(const RowBlockArgs& a) {
         prefetch_l2(a.following.weight[i].data + block_x() * a.following_early[i], a.following_early[i]);
 }
 
-// A warp's row blocks of one weight: `count` from `data` on, each `stride` bytes behind the last; of each its
-// `units` from `first` on, where a unit is so many columns.
-struct WarpRun {
-    const std::byte* data;
-    int64_t stride, k;
-    int count, first, units;
+// A warp's units of a row block's columns: so many from `first` on.
+struct WarpShare {
+    int first, units;
+
+    __device__ WarpShare(const RowBlockArgs& a, int columns) {
+        const int splits = 1 << a.split_bits, split = warp_index() & (splits - 1);
+        const int all = (a.x.cols + columns - 1) / columns, each = (all + splits - 1) >> a.split_bits;
+        first = split * each;
+        units = first >= all ? 0 : first + each <= all ? each : all - first;
+    }
 };
 
-// Where there are many of them each has its registers to itself.
-template <TileFormat f, class Run>
-__device__ __noinline__ void run_apart(const Run& run, const WarpRun& mine, int slot) {
-    run.template operator()<f>(mine, slot);
-}
-
-// Calls run.operator()<format>(WarpRun, slot) for each weight that the warp has row blocks of among the
-// thread block's turns from `from` up to `to`; `slot`: the first one's. `columns<f>()`: of a unit. `only`:
-// the weights' one format; 0: they may have several.
-template <uint32_t only, class Columns, class Run>
-__device__ void for_each_run(const RowBlockArgs& a, int from, int to, const Columns& columns,
-                             const Run& run) {
-    const int splits = 1 << a.split_bits, split = warp_index() & (splits - 1);
-    const int mine = warp_index() >> a.split_bits, step = static_cast<int>(grid_x()) * a.height;
-    const int at = static_cast<int>(block_x()) * a.height + mine;
-    const auto turns = [&](int n) {  // of the warp, up to row block n
-        const auto all =
-            n > at ? static_cast<int>(static_cast<uint32_t>(n - at + step - 1) / static_cast<uint32_t>(step))
+// The warp's number among those that begin a thread block's row blocks, and how many of these numbers there
+// are for each of its turns up to row block n.
+struct WarpTurns {
+    int mine, at, step;
+    __device__ explicit WarpTurns(const RowBlockArgs& a)
+        : mine(warp_index() >> a.split_bits),
+          at(static_cast<int>(block_x()) * a.height + mine),
+          step(static_cast<int>(grid_x()) * a.height) {}
+    __device__ int up_to(int n) const {
+        return n > at
+                   ? static_cast<int>(static_cast<uint32_t>(n - at + step - 1) / static_cast<uint32_t>(step))
                    : 0;
+    }
+};
+
+// Where row blocks of one format begin, the warp's from turn `first` on.
+template <TileFormat f>
+struct UniformBlocks {
+    const RowBlockArgs& a;
+    int slot;
+    __device__ const std::byte* operator()(int i) const {
+        const RowBlockPlace at(a, slot + i * a.height);
+        return a.segment[at.which].data + at.block * f.block_bytes(a.x.cols);
+    }
+};
+
+// And those of one weight, each `stride` bytes behind the last.
+struct StridedBlocks {
+    const std::byte* data;
+    int64_t stride;
+    __device__ const std::byte* operator()(int i) const { return data + i * stride; }
+};
+
+// Calls run.operator()<format>(blocks, count, turn) for each weight that the warp has row blocks of among the
+// thread block's turns from `from` up to `to`; `turn`: of the first one. Weights have one of the `codes`.
+template <uint32_t... codes, class Run>
+__device__ void for_each_weight(const RowBlockArgs& a, int from, int to, const Run& run) {
+    const WarpTurns turns(a);
+    const auto within = [&](int n) {
+        const int all = turns.up_to(n);
         return all < from ? from : all > to ? to : all;
     };
+#pragma unroll 1
     for (int which = 0; which < a.segments; ++which) {
         const Segment& s = a.segment[which];
-        if (a.paired && mine % 2 != which) continue;
-        const int before = turns(a.paired ? 0 : a.begin[which]);
-        const int behind = turns(a.paired ? a.blocks : a.begin[which] + static_cast<int>(s.blocks));
+        const int before = within(a.begin[which]);
+        const int behind = within(a.begin[which] + static_cast<int>(s.blocks));
         if (before == behind) continue;
-        const int number = at + before * step, block = a.paired ? number / 2 : number - a.begin[which];
+        const int block = turns.at + before * turns.step - a.begin[which];
         const auto multiply = [&]<uint32_t code>() {
+            if (a.code[which] != code) return false;
             constexpr TileFormat f = format_of(code);
-            const int units =
-                (a.x.cols + columns.template operator()<f>() - 1) / columns.template operator()<f>();
-            const int each = (units + splits - 1) >> a.split_bits, first = split * each;
             const int64_t bytes = f.block_bytes(a.x.cols);
-            const WarpRun mine_of{s.data + block * bytes,
-                                  (a.paired ? step / 2 : step) * bytes,
-                                  a.x.cols,
-                                  behind - before,
-                                  first,
-                                  first >= units          ? 0
-                                  : first + each <= units ? each
-                                                          : units - first};
-            const int slot = (before - from) * a.height + mine;
-            if constexpr (only != 0)
-                run.template operator()<f>(mine_of, slot);
-            else
-                run_apart<f>(run, mine_of, slot);
+            run.template operator()<f>(StridedBlocks{s.data + block * bytes, turns.step * bytes},
+                                       behind - before, before);
+            return true;
         };
-        if constexpr (only != 0)
-            multiply.template operator()<only>();
-        else
-            with_format<tile_codes>(a.code[which], multiply);
+        (void)(multiply.template operator()<codes>() || ...);
     }
 }
 
@@ -184,11 +192,22 @@ int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, const Unit& 
     return grid;
 }
 
-// Calls launch.operator()<code>() with the one format that the weights have, or 0.
+// Formats that recipes give the weights of one product: int4's queries, keys and values.
+constexpr uint32_t q4_k_code = format_code(tile_format<Q4_K>()), q5_k_code = format_code(tile_format<Q5_K>()),
+                   q6_k_code = format_code(tile_format<Q6_K>());
+
+// Calls launch.operator()<codes...>() with the formats of a kernel for these weights; false: there is none.
 template <class Launch>
-void with_only_format(std::span<const Type> types, const Launch& launch) {
+bool with_formats(std::span<const Type> types, const Launch& launch) {
     const TileFormat f = tiles_of(types[0]);
-    if (std::ranges::any_of(types, [&](Type t) { return tiles_of(t) != f; }))
-        return launch.template operator()<0>();
-    visit_tile_format(types[0], [&]<TileFormat g>() { launch.template operator()<format_code(g)>(); });
+    if (std::ranges::all_of(types, [&](Type t) { return tiles_of(t) == f; }))
+        return visit_tile_format(types[0],
+                                 [&]<TileFormat g>() { launch.template operator()<format_code(g)>(); });
+    if (!std::ranges::all_of(types, [](Type t) {
+            const uint32_t code = format_code(tiles_of(t));
+            return code == q4_k_code || code == q5_k_code || code == q6_k_code;
+        }))
+        return false;
+    launch.template operator()<q4_k_code, q5_k_code, q6_k_code>();
+    return true;
 }

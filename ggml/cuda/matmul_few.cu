@@ -23,52 +23,67 @@ constexpr int few_sums = 16 * 8;
 // Of shared memory for those, so that two thread blocks and the cached rows of x have room beside each other.
 constexpr int few_sums_bytes = 48 << 10;
 
-// Sums of the warp's row blocks go to `partial`, `step` floats apart. A unit is a tile.
-template <TileFormat f>
-__device__ void few_run(const WarpRun& run, const WarpColumns<1>& columns, uint32_t table, float* partial,
-                        int step) {
-    constexpr int ahead = tiles_ahead(f, 1);
-    const int n_tiles = static_cast<int>(TileFormat::tiles(run.k));
-    auto* to = reinterpret_cast<Words4*>(partial) + lane();
-    if (run.units == 0)
-        for (int i = 0; i < run.count; ++i, to += step / 4) *to = Words4{};
-    int left = run.count * run.units;  // to multiply
-    if (left == 0) return;
-    const std::byte* from = run.data;  // of the tile to be read next
-    int next = 0;
-    LaneTile<f> tiles[ahead];
-    const auto load = [&](LaneTile<f>& tile) {
-        load_tile<f>(tile_place<f>(from, n_tiles, run.first + next), 0, tile);
-        if (++next == run.units) next = 0, from += run.stride;
-    };
+// A warp's way through its row blocks, as GemvStream; a unit is a tile.
+template <TileFormat f, class From>
+class FewStream {
+  public:
+    __device__ FewStream(const From& from, int count, const WarpShare& share, int64_t k)
+        : from_(from), share_(share), k_(k), n_tiles_(static_cast<int>(TileFormat::tiles(k))), count_(count) {
+        if (left() == 0) return;
+        reads_ = from(0);
 #pragma unroll
-    for (int i = 0; i < ahead; ++i)
-        if (i < left) load(tiles[i]);
-    const std::byte* block = run.data;
-    Sums<1> sums{};
-    float factor[2];
-    int unit = 0;
-    while (left > 0) {
+        for (int i = 0; i < ahead; ++i)
+            if (i < left()) load(ahead_[i]);
+    }
+
+    // Sums of the row blocks go to `partial`, `step` floats apart.
+    __device__ void run(const WarpColumns<1>& columns, uint32_t table, float* partial, int step) {
+        auto* to = reinterpret_cast<Words4*>(partial) + lane();
+        if (share_.units == 0)
+            for (int i = 0; i < count_; ++i, to += step / 4) *to = Words4{};
+        Sums<1> sums{};
+        float factor[2];
+        int unit = 0, number = 0;
+        for (int left = this->left(); left > 0;) {
 #pragma unroll
-        for (int i = 0; i < ahead; ++i) {
-            if (left == 0) break;
-            if (unit == 0)
-                for (int half = 0; half < 2; ++half)
-                    factor[half] = row_factor<f>(block, run.k, lane() / 4 + 8 * half);
-            multiply_tile<f, 1, 8>(tiles[i], run.first + unit, table, columns, sums);
-            if (left > ahead) load(tiles[i]);
-            --left;
-            if (++unit != run.units) continue;
-            Words4 w;
-            for (int j = 0; j < 4; ++j) w.w[j] = float_bits(sums.d[0][j] * factor[j / 2]);
-            *to = w;
-            unit = 0, block += run.stride, to += step / 4, sums = Sums<1>{};
+            for (int i = 0; i < ahead; ++i) {
+                if (left == 0) break;
+                if (unit == 0) {
+                    const std::byte* const block = from_(number);
+                    for (int half = 0; half < 2; ++half)
+                        factor[half] = row_factor<f>(block, k_, lane() / 4 + 8 * half);
+                }
+                multiply_tile<f, 1, 8>(ahead_[i], share_.first + unit, table, columns, sums);
+                if (left > ahead) load(ahead_[i]);
+                --left;
+                if (++unit != share_.units) continue;
+                Words4 w;
+                for (int j = 0; j < 4; ++j) w.w[j] = float_bits(sums.d[0][j] * factor[j / 2]);
+                *to = w;
+                unit = 0, ++number, to += step / 4, sums = Sums<1>{};
+            }
         }
     }
-}
+
+  private:
+    static constexpr int ahead = tiles_ahead(f, 1);
+    __device__ int left() const { return count_ * share_.units; }
+    __device__ void load(LaneTile<f>& tile) {
+        load_tile<f>(tile_place<f>(reads_, n_tiles_, share_.first + next_), 0, tile);
+        if (++next_ == share_.units) next_ = 0, ++block_, reads_ = block_ < count_ ? from_(block_) : reads_;
+    }
+
+    const From from_;
+    const WarpShare share_;
+    const int64_t k_;
+    const int n_tiles_, count_;
+    const std::byte* reads_ = nullptr;
+    int next_ = 0, block_ = 0;
+    LaneTile<f> ahead_[ahead];
+};
 
 // Block x: `height` row blocks, and as many again `grid_x()` times that further on.
-template <uint32_t only>
+template <uint32_t... codes>
 __global__ void __launch_bounds__(row_block_threads, resident_blocks) few_kernel(FewArgs a) {
     static_assert(max_matmul_weights == 3);
     std::byte* shared = shared_memory();
@@ -86,11 +101,11 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) few_kernel
     const int turns = a.slots / a.height, splits = 1 << a.split_bits;
     for (int first = 0; first < turns; first += a.turns) {
         if (first > 0) sync_block();
-        for_each_run<only>(
-            a, first, first + a.turns, []<TileFormat f>() { return 64; },
-            [&]<TileFormat f>(const WarpRun& run, int slot) {
-                const int split = warp_index() & (splits - 1);
-                few_run<f>(run, columns, table, sums + ((slot << a.split_bits) + split) * few_sums,
+        float* const to = sums + warp_index() * few_sums;
+        for_each_weight<codes...>(
+            a, first, first + a.turns, [&]<TileFormat f>(const StridedBlocks& blocks, int count, int turn) {
+                FewStream<f, StridedBlocks> stream(blocks, count, WarpShare(a, 64), a.x.cols);
+                stream.run(columns, table, to + (turn - first) * few_sums * block_warps,
                            few_sums * block_warps);
             });
         sync_block();
@@ -130,10 +145,10 @@ bool multiply_few(const Exec& e, const ProductArgs& product, std::span<const Typ
     a.turns = std::min(a.slots / a.height, few_sums_bytes / each);
     const size_t shared = (a.table_used ? size_t{32} << 10 : 0) + static_cast<size_t>(a.turns) * each;
     if (shared > e.card->shared_per_block) return false;
-    with_only_format(types, [&]<uint32_t only>() {
-        launch(few_kernel<only>, Dims{grid, 1, 1, row_block_threads, shared}, *e.stream, a);
-    });
-    return true;
+    return with_formats(
+        types, [&]<uint32_t... codes>() {
+            launch(few_kernel<codes...>, Dims{grid, 1, 1, row_block_threads, shared}, *e.stream, a);
+        });
 }
 
 }  // namespace nibble::cuda

@@ -35,20 +35,21 @@ struct GemvUnit {
                 load_words<f.lane_super()>(at.supers + (at.tile + first + i) / 4 * (8 * f.lane_super()),
                                            scale[i].super);
             }
-            if constexpr (f.group == 16) take_groups(scale[0], lane() % 2);
         }
     }
 
-  private:
-    // Of the four groups of a tile the two that are the lane's, to the front.
-    static __device__ void take_groups(LaneTile<f>& s, int upper) {
-        constexpr int kinds = f.min ? 4 : 2;
+    // Of the four groups of a tile the two that are the lane's, to the front; once the unit is there.
+    __device__ void take_groups() {
+        if constexpr (f.group == 16) {
+            constexpr int kinds = f.min ? 4 : 2;
+            const int upper = lane() % 2;
 #pragma unroll
-        for (int i = 0; i < kinds; ++i)
-            if constexpr (f.factor())
-                s.scales[i] >>= 16 * upper;
-            else
-                s.scales[2 * i] = upper ? s.scales[2 * i + 1] : s.scales[2 * i];
+            for (int i = 0; i < kinds; ++i)
+                if constexpr (f.factor())
+                    scale[0].scales[i] >>= 16 * upper;
+                else
+                    scale[0].scales[2 * i] = upper ? scale[0].scales[2 * i + 1] : scale[0].scales[2 * i];
+        }
     }
 };
 
@@ -160,46 +161,65 @@ class GemvSums {
     float values_[2][4] = {};
 };
 
-// Sums of its row blocks go to `partial`, 16 floats each, `step` floats apart.
-template <TileFormat f>
-__device__ void gemv_run(const WarpRun& run, const std::byte* x, uint32_t table, float* partial, int step) {
-    using Unit = GemvUnit<f>;
-    const int n_tiles = static_cast<int>(TileFormat::tiles(run.k));
-    int left = run.count * run.units;  // to multiply
-    if (run.units == 0)
-        for (int i = 0; i < run.count; ++i, partial += step)
-            if (lane() < 16) partial[lane()] = 0;
-    if (left == 0) return;
-    const std::byte* from = run.data;  // of the unit to be read next
-    int next = 0;
-    Unit ahead[Unit::ahead];
-    const auto load = [&](Unit& u) {
-        u.load(from, n_tiles, run.first + next);
-        if (++next == run.units) next = 0, from += run.stride;
-    };
+// A warp's way through its row blocks, of one format: `from(i)` is where number i begins. Its first units are
+// on their way from the beginning on, before there is anything to multiply them by.
+template <TileFormat f, class From>
+class GemvStream {
+  public:
+    __device__ GemvStream(const From& from, int count, const WarpShare& share, int64_t k)
+        : from_(from), share_(share), k_(k), n_tiles_(static_cast<int>(TileFormat::tiles(k))), count_(count) {
+        if (left() == 0) return;
+        reads_ = from(0);
 #pragma unroll
-    for (int i = 0; i < Unit::ahead; ++i)
-        if (i < left) load(ahead[i]);
-    const std::byte* block = run.data;
-    const int g = lane() / 4;
-    GemvSums<f> sums{};
-    float factor[2];
-    int unit = 0;
-    while (left > 0) {
+        for (int i = 0; i < Unit::ahead; ++i)
+            if (i < left()) load(ahead_[i]);
+    }
+
+    // Sums of the row blocks go to `partial`, 16 floats each, `step` floats apart.
+    __device__ void run(const std::byte* x, uint32_t table, float* partial, int step) {
+        if (share_.units == 0)
+            for (int i = 0; i < count_; ++i, partial += step)
+                if (lane() < 16) partial[lane()] = 0;
+        const int g = lane() / 4;
+        GemvSums<f> sums{};
+        float factor[2];
+        int unit = 0, number = 0;
+        for (int left = this->left(); left > 0;) {
 #pragma unroll
-        for (int i = 0; i < Unit::ahead; ++i) {
-            if (left == 0) break;
-            if (unit == 0)
-                for (int half = 0; half < 2; ++half) factor[half] = row_factor<f>(block, run.k, g + 8 * half);
-            sums.add(ahead[i], GemvColumns<f>(x, run.first + unit), table);
-            if (left > Unit::ahead) load(ahead[i]);
-            --left;
-            if (++unit != run.units) continue;
-            for (int half = 0; half < 2; ++half) {
-                const float sum = sums.sum(half) * factor[half];
-                if (lane() % 4 == 0) partial[g + 8 * half] = sum;
+            for (int i = 0; i < Unit::ahead; ++i) {
+                if (left == 0) break;
+                if (unit == 0) {
+                    const std::byte* const block = from_(number);
+                    for (int half = 0; half < 2; ++half)
+                        factor[half] = row_factor<f>(block, k_, g + 8 * half);
+                }
+                ahead_[i].take_groups();
+                sums.add(ahead_[i], GemvColumns<f>(x, share_.first + unit), table);
+                if (left > Unit::ahead) load(ahead_[i]);
+                --left;
+                if (++unit != share_.units) continue;
+                for (int half = 0; half < 2; ++half) {
+                    const float sum = sums.sum(half) * factor[half];
+                    if (lane() % 4 == 0) partial[g + 8 * half] = sum;
+                }
+                unit = 0, ++number, partial += step, sums = GemvSums<f>{};
             }
-            unit = 0, block += run.stride, partial += step, sums = GemvSums<f>{};
         }
     }
-}
+
+  private:
+    using Unit = GemvUnit<f>;
+    __device__ int left() const { return count_ * share_.units; }
+    __device__ void load(Unit& u) {
+        u.load(reads_, n_tiles_, share_.first + next_);
+        if (++next_ == share_.units) next_ = 0, ++block_, reads_ = block_ < count_ ? from_(block_) : reads_;
+    }
+
+    const From from_;
+    const WarpShare share_;
+    const int64_t k_;
+    const int n_tiles_, count_;
+    const std::byte* reads_ = nullptr;  // the row block of the unit to be read next
+    int next_ = 0, block_ = 0;          // that unit, and the row block's number
+    Unit ahead_[Unit::ahead];
+};
