@@ -346,41 +346,16 @@ Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) cons
     return {};
 }
 
-void CudaBackend::launch_one(const cuda::Exec& e, const BoundInstr& b) {
-    implementation(op_of(*b.instr->op)).run(e, b.args(), b.scratch);
+void CudaBackend::launch_one(const BoundInstr& b) {
+    implementation(op_of(*b.instr->op)).run(exec(&stream_), b.args(), b.scratch);
 }
-
-namespace {
-
-// Of the second matmul from here on.
-cuda::Following following_weights(std::span<const BoundInstr> instrs) {
-    cuda::Following following;
-    const auto is_matmul = [](const BoundInstr& b) { return b.instr->op == &matmul_op; };
-    const auto first = std::ranges::find_if(instrs, is_matmul);
-    if (first == instrs.end()) return following;
-    const auto second = std::find_if(first + 1, instrs.end(), is_matmul);
-    if (second == instrs.end()) return following;
-    const OpArgs a = second->args();
-    const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
-    for (size_t i = 0; i < std::min(n, std::size(following.weight)); ++i)
-        if (const Tensor& w = a.in[2 + i]; w.layout == Layout::packed) {
-            const auto blocks = static_cast<size_t>(ceil_div(w.rows, int64_t{16}));
-            following.weight[i] = {w.data,
-                                   blocks * static_cast<size_t>(cuda::tiles_of(w.type).block_bytes(w.cols))};
-        }
-    return following;
-}
-
-}  // namespace
 
 Result<void> CudaBackend::launch_all(std::span<BoundInstr> instrs) {
     NIBBLE_TRY(check_weights(instrs));
     for (size_t i = 0; i < instrs.size();) {
         stream_.at(instrs[i].instr->label);
-        cuda::Exec e = exec(&stream_);
-        e.following = following_weights(instrs.subspan(i));
-        const size_t joined = options_.joined ? cuda::run_joined(e, instrs.subspan(i)) : 0;
-        if (!joined) launch_one(e, instrs[i]);
+        const size_t joined = options_.joined ? cuda::run_joined(exec(&stream_), instrs.subspan(i)) : 0;
+        if (!joined) launch_one(instrs[i]);
         joined_instructions_ += joined ? static_cast<int64_t>(joined) - 1 : 0;
         i += joined ? joined : 1;
     }
@@ -406,7 +381,7 @@ Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
     observer.before(copy);
     NIBBLE_TRY(check_weights({&b, 1}));
     stream_.at(b.instr->label);
-    launch_one(exec(&stream_), b);
+    launch_one(b);
     stream_.at({});
     NIBBLE_TRY(stream_.synchronize());
     copy.out = b.out;

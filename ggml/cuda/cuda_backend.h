@@ -30,8 +30,8 @@ struct CudaOptions {
     // More rows than that on a card of generation 9.0: four warps multiply together, weights rounded to f16.
     // false: the bits of a row do not depend on how many there are.
     bool warpgroups = true;
-    // A row by itself: its groups are summed before they are scaled, in half the instructions. false: the bits
-    // of a row do not depend on whether it is by itself.
+    // A row by itself: its groups are summed before they are scaled, in half the instructions. false: the
+    // bits of a row do not depend on whether it is by itself.
     bool gemv = true;
 };
 
@@ -94,7 +94,7 @@ class CudaBackend final : public Backend {
     Result<void> run_unrecorded(std::span<BoundInstr> instrs);
     Result<void> check_weights(std::span<const BoundInstr> instrs) const;
     cuda::Exec exec(cuda::Stream* stream) const;
-    void launch_one(const cuda::Exec& e, const BoundInstr& instr);
+    void launch_one(const BoundInstr& instr);
     Result<void> observed(BoundInstr& instr, Observer& observer);
     Result<void> place_tiles(const Tensor& host, std::byte* to);
 

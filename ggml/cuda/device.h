@@ -20,9 +20,6 @@
 //   shared_address(p) load_shared(a)  a place in shared memory as a number, and the word there: an address
 //                                     that is made from a number takes one instruction
 //   load16(p) load8(p) load4(p)       reads of global memory that will not be read again soon (streaming)
-//   prefetch_l2(p, bytes)             asks for global memory ahead, in whole 16 bytes, where the card can;
-//   weights
-//                                     only
 //   copy_async16(shared, global, on)  16 bytes, zeros unless `on`; copy_commit() closes a group of copies,
 //                                     copy_wait<n>() waits until at most n groups are under way
 //   load_matrix4(r, p)                four 8 x 8 matrices of 16-bit values from shared memory: lane l names

@@ -84,12 +84,6 @@ __device__ inline uint32_t load4(const void* p) {
     return v;
 }
 
-__device__ inline void prefetch_l2(const void* p, int64_t bytes) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(static_cast<uint32_t>(bytes)));
-#endif
-}
-
 __device__ inline void copy_async16(void* shared, const void* global, bool on) {
 #if __CUDA_ARCH__ >= 800
     const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));

@@ -14,15 +14,6 @@ namespace nibble::cuda {
 // Counters that let the last block of a tile finish it: zeros between kernels.
 inline constexpr int64_t attention_counters = 1 << 14;
 
-// Weights that the product after the one at hand reads, and their bytes.
-struct Following {
-    struct Weight {
-        const std::byte* data = nullptr;
-        size_t bytes = 0;
-    };
-    Weight weight[2];
-};
-
 struct Exec {
     Stream* stream;
     const Card* card;
@@ -30,7 +21,6 @@ struct Exec {
     int64_t most_streamed;  // as CudaOptions says
     bool warpgroups;        // that multiply together are to be had
     bool gemv;              // as CudaOptions says
-    Following following = {};
 };
 
 // Rows of x up to which weights are streamed: those of one pass at least.

@@ -63,7 +63,7 @@ void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tenso
         return multiply_warpgroup(e, args, m.in[2].type, memory, {true, g.params->as<GluParams>(), g.out[0]});
     }
     const Type types[2] = {m.in[2].type, m.in[3].type};
-    if (multiply_gemv(e, args, types, memory, {true, g.params->as<GluParams>(), g.out[0]})) return;
+    if (multiply_gemv(e, args, types, {true, g.params->as<GluParams>(), g.out[0]})) return;
     visit_tile_format(m.in[2].type, [&]<TileFormat f>() {
         const size_t shared =
             table_bytes(f) + 4 * BlockProduct<f, 1, 1>::shared_bytes + arranged_bytes<1>(1, x.cols);

@@ -244,7 +244,7 @@ bool multiply_together(const Exec& e, const OpArgs& a, const Input& in) {
         multiply_mixed_warpgroup(e, args, all, in.memory);
         return true;
     }
-    if (!few) return multiply_gemv(e, args, all, in.memory);
+    if (!few) return multiply_gemv(e, args, all);
     prepare_rows(e, args, args.prepared);
     return multiply_few(e, args, all, in.memory);
 }

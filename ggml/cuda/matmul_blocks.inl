@@ -4,9 +4,6 @@
 // another.
 
 constexpr int block_warp_bits = 3, block_warps = 1 << block_warp_bits, row_block_threads = 32 * block_warps;
-// Bytes of weights that a launch asks the L2 cache for before its row is there, about half of what that
-// holds: its own, and if there is room those of the product that follows.
-constexpr int64_t early_bytes = int64_t{20} << 20;
 
 struct RowBlockArgs : ProductArgs {
     uint32_t code[max_matmul_weights] = {};  // formats
@@ -17,9 +14,7 @@ struct RowBlockArgs : ProductArgs {
     int32_t split_bits = 0;                  // of the number of warps that share a row block's columns
     bool paired = false;                     // the row blocks of both weights in turn
     bool table_used = false;
-    int32_t early = 0;  // bytes that a thread block asks for ahead
-    Following following = {};
-    int32_t following_early[2] = {};  // of each of its weights
+    int32_t unit = 0;  // columns of x that a warp takes at once, or a multiple of those of each weight
 };
 
 // Where a row block is: of which weight, and its number there; -1: there is none.
@@ -52,28 +47,13 @@ struct Added {
     __device__ Added() {}
 };
 
-// Asks for weights before there is a row to multiply: the thread block's own, and a share of those that
-// follow.
-__device__ inline void prefetch_weights(const RowBlockArgs& a) {
-    if (thread_index() < a.slots)
-        if (const RowBlockPlace at(a, thread_index()); at.which >= 0) {
-            const auto bytes = static_cast<int>(format_of(a.code[at.which]).block_bytes(a.x.cols));
-            const int64_t room = a.early - int64_t{thread_index()} * bytes;
-            if (room > 0)
-                prefetch_l2(a.segment[at.which].data + int64_t{at.block} * bytes,
-                            room < bytes ? room / 32 * 32 : bytes);
-        }
-    if (const int i = thread_index() - (row_block_threads - 2); i >= 0 && a.following_early[i] > 0)
-        prefetch_l2(a.following.weight[i].data + block_x() * a.following_early[i], a.following_early[i]);
-}
-
-// A warp's units of a row block's columns: so many from `first` on.
+// A warp's share of a row block's columns: so many of the launch's units from `first` on.
 struct WarpShare {
     int first, units;
 
-    __device__ WarpShare(const RowBlockArgs& a, int columns) {
+    __device__ explicit WarpShare(const RowBlockArgs& a) {
         const int splits = 1 << a.split_bits, split = warp_index() & (splits - 1);
-        const int all = (a.x.cols + columns - 1) / columns, each = (all + splits - 1) >> a.split_bits;
+        const int all = (a.x.cols + a.unit - 1) / a.unit, each = (all + splits - 1) >> a.split_bits;
         first = split * each;
         units = first >= all ? 0 : first + each <= all ? each : all - first;
     }
@@ -152,12 +132,12 @@ int split_bits_of(int64_t units, bool paired) {
 }
 
 // Cuts the product into work for a grid, which it returns; 0: it cannot. `unit(f)`: columns that a warp takes
-// at once.
+// at once, a power of two.
 template <class Unit>
 int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, const Unit& unit, RowBlockArgs& a) {
     constexpr int32_t none = std::numeric_limits<int32_t>::max();
-    int64_t blocks = 0, bytes = 0;
-    int widest = 1;
+    int64_t blocks = 0;
+    a.unit = 1;
     Type looked_up = Type::f32;
     for (size_t i = 0; i < max_matmul_weights; ++i) {
         a.begin[i] = i < types.size() ? static_cast<int32_t>(blocks) : none;
@@ -168,27 +148,18 @@ int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, const Unit& 
             a.table_used = true, looked_up = types[i];
             a.table = table_of(looked_up);
         }
-        widest = std::max(widest, unit(f));
+        a.unit = std::max(a.unit, unit(f));
         a.code[i] = format_code(f);
         blocks += a.segment[i].blocks;
-        bytes += a.segment[i].blocks * f.block_bytes(a.x.cols);
         if (blocks > none / 16) return 0;
     }
     a.blocks = static_cast<int32_t>(blocks);
-    a.split_bits = split_bits_of(ceil_div(int64_t{a.x.cols}, int64_t{widest}), a.paired);
+    a.split_bits = split_bits_of(ceil_div(int64_t{a.x.cols}, int64_t{a.unit}), a.paired);
     a.height = block_warps >> a.split_bits;
     const int64_t turns = ceil_div(blocks, int64_t{a.height});
     const int64_t grid = std::min<int64_t>(turns, int64_t{e.card->multiprocessors} * resident_blocks);
     if (grid == 0) return 0;
     a.slots = static_cast<int32_t>(ceil_div(turns, grid) * a.height);
-    a.early = static_cast<int32_t>(early_bytes / grid);
-    a.following = e.following;
-    int64_t room = std::max<int64_t>(early_bytes - bytes, 0) / grid;
-    for (int i = 0; i < 2; ++i) {
-        const auto share = static_cast<int64_t>(e.following.weight[i].bytes) / grid;
-        a.following_early[i] = static_cast<int32_t>(std::min(share, room / (2 - i)) / 32 * 32);
-        room -= a.following_early[i];
-    }
     return grid;
 }
 

@@ -90,7 +90,6 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) few_kernel
     if (a.table_used) shared += size_t{32} << 10;
     auto* const sums = reinterpret_cast<float*>(shared);  // [slot][split][lane][4]
 
-    prefetch_weights(a);
     uint32_t table = 0;
     if (a.table_used) table = fill_table(a.table);
     wait_for_previous();
@@ -104,7 +103,7 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) few_kernel
         float* const to = sums + warp_index() * few_sums;
         for_each_weight<codes...>(
             a, first, first + a.turns, [&]<TileFormat f>(const StridedBlocks& blocks, int count, int turn) {
-                FewStream<f, StridedBlocks> stream(blocks, count, WarpShare(a, 64), a.x.cols);
+                FewStream<f, StridedBlocks> stream(blocks, count, WarpShare(a), a.x.cols);
                 stream.run(columns, table, to + (turn - first) * few_sums * block_warps,
                            few_sums * block_warps);
             });

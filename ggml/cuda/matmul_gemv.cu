@@ -17,96 +17,75 @@ namespace {
 #include "ggml/cuda/matmul_row.inl"
 
 struct GemvArgs : RowBlockArgs {
-    UnitArgs ends_in;         // of two weights
-    Activations<1> prepared;  // the row, if it is ready
+    UnitArgs ends_in;  // of two weights
 };
 
-struct RowMoments {
-    float squares = 0, most = 0;
-    __device__ void add(const Words4& x, const Words4& weight) {
+// Columns that a warp makes ready at once, a four per lane.
+constexpr int warp_columns = 128;
+
+// Makes the warp's share of the row ready, n * 128 columns of a unit, each unit by itself: no warp waits for
+// another. A norm's weight is multiplied with; its factor is the whole row's, and comes at the end. Returns
+// the sum of the squares.
+template <int n, bool normed>
+__device__ float prepare_share(const GemvArgs& a, const WarpShare& share, std::byte* values, float* inverse) {
+    constexpr int at_once = normed ? 4 : 8, units = at_once / n;
+    const auto column = [&](int unit, int j) {
+        const int u = unit < share.units ? unit : 0;
+        return ((share.first + u) * n + j) * warp_columns + 4 * lane();
+    };
+    float squares = 0;
+    for (int first = 0; first < share.units; first += units) {
+        Words4 x[units][n], w[units][n];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const float v = bits_float(x.w[i]);
-            squares = fused(v, v, squares);
-            most = fmaxf(most, fabsf(v * bits_float(weight.w[i])));
+        for (int u = 0; u < units; ++u)
+#pragma unroll
+            for (int j = 0; j < n; ++j) {
+                x[u][j] = four_words(a.x.row(0), column(first + u, j));
+                if constexpr (normed) w[u][j] = four_words(a.norm.weight.row(0), column(first + u, j));
+            }
+#pragma unroll
+        for (int u = 0; u < units; ++u) {
+            if (first + u >= share.units) break;
+            float v[n][4], most = 0;
+#pragma unroll
+            for (int j = 0; j < n; ++j)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    v[j][i] = bits_float(x[u][j].w[i]);
+                    squares = fused(v[j][i], v[j][i], squares);
+                    if constexpr (normed) v[j][i] *= bits_float(w[u][j].w[i]);
+                    most = fmaxf(most, fabsf(v[j][i]));
+                }
+            const float scale = range_factor(warp_max(most));
+            const Activations<1> to{values + (first + u) * n * 2 * warp_columns, nullptr, 0};
+#pragma unroll
+            for (int j = 0; j < n; ++j)
+                to.column(0).put(j * 32 + lane(), {{half2(v[j][0] * scale, v[j][1] * scale),
+                                                    half2(v[j][2] * scale, v[j][3] * scale)}});
+            if (lane() == 0) inverse[first + u] = 1 / scale;
         }
     }
-};
-
-// Fours of x that a thread holds: of a block that multiplies, and of one that does nothing but this.
-constexpr int held_fours = 4, held_alone = 8, alone_threads = 1024;
-constexpr int64_t held_columns = int64_t{4} * held_fours * row_block_threads,
-                  most_columns = int64_t{4} * held_alone * alone_threads;
-
-// Makes the row ready: normed if it is to be, as Activations<1>; the whole block. Returns what takes the sums
-// back. `partial`: two floats per warp.
-template <int threads, int n>
-__device__ float prepare_gemv(const View& x, const RowNorm& norm, const Activations<1>& to, float* partial) {
-    const int fours = x.cols / 4;
-    const float* const row = x.row(0);
-    const float* const weight = norm.on && norm.weight ? norm.weight.row(0) : nullptr;
-    const auto number = [&](int j) { return thread_index() + j * threads; };
-    const auto first = [&](int j) { return number(j) < fours ? 4 * number(j) : 0; };
-    constexpr uint32_t one = 0x3f800000;
-    Words4 held[n], weights[n];
-#pragma unroll
-    for (int j = 0; j < n; ++j)
-        weights[j] = weight ? load16(weight + first(j)) : Words4{{one, one, one, one}};
-    wait_for_previous();
-#pragma unroll
-    for (int j = 0; j < n; ++j) held[j] = four_words(row, first(j));
-    RowMoments moments;
-#pragma unroll
-    for (int j = 0; j < n; ++j)
-        if (number(j) < fours) moments.add(held[j], weights[j]);
-
-    moments.squares = warp_sum(moments.squares), moments.most = warp_max(moments.most);
-    if (lane() == 0)
-        partial[2 * warp_index()] = moments.squares, partial[2 * warp_index() + 1] = moments.most;
-    sync_block();
-    float squares = 0, most = 0;
-    for (int w = 0; w < threads / 32; ++w) squares += partial[2 * w], most = fmaxf(most, partial[2 * w + 1]);
-    const float factor = norm.on ? 1 / sqrtf(squares / static_cast<float>(x.cols) + norm.eps) : 1;
-    const float scale = range_factor(most * factor);
-
-    const auto column = to.column(0);
-    const bool kept = norm.on && norm.out && block_x() == 0;
-#pragma unroll
-    for (int j = 0; j < n; ++j) {
-        if (number(j) >= fours) break;
-        float v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) v[i] = bits_float(held[j].w[i]) * factor * bits_float(weights[j].w[i]);
-        if (kept)
-            for (int i = 0; i < 4; ++i) norm.out.row(0)[4 * number(j) + i] = v[i];
-        column.put(number(j), {{half2(v[0] * scale, v[1] * scale), half2(v[2] * scale, v[3] * scale)}});
-    }
-    return 1 / scale;
+    return squares;
 }
 
-// A row that is too long for every block to make it ready.
-__global__ void __launch_bounds__(alone_threads)
-    prepare_long_kernel(View x, RowNorm norm, Activations<1> to) {
-    const float inverse =
-        prepare_gemv<alone_threads, held_alone>(x, norm, to, reinterpret_cast<float*>(shared_memory()));
-    if (thread_index() == 0) to.inverse[0] = inverse;
+template <bool normed>
+__device__ float prepare_share(const GemvArgs& a, const WarpShare& share, std::byte* values, float* inverse) {
+    switch (a.unit / warp_columns) {
+        case 1:
+            return prepare_share<1, normed>(a, share, values, inverse);
+        case 2:
+            return prepare_share<2, normed>(a, share, values, inverse);
+        default:
+            return prepare_share<4, normed>(a, share, values, inverse);
+    }
 }
 
-// The row in shared memory, for all warps.
-__device__ float ready_row(const GemvArgs& a, const Activations<1>& to, float* partial) {
-    float inverse;
-    if (a.prepared.values) {
-        wait_for_previous();
-        for (int at = 16 * thread_index(); at < 2 * a.x.cols; at += 16 * row_block_threads)
-            copy_async16(to.values + at, a.prepared.values + at, true);
-        copy_commit();
-        inverse = a.prepared.inverse[0];
-        copy_wait<0>();
-    } else {
-        inverse = prepare_gemv<row_block_threads, held_fours>(a.x, a.norm, to, partial);
+// The row of a norm where it is wanted besides.
+__device__ inline void keep_normed(const GemvArgs& a, float factor) {
+    for (int i = thread_index(); i < a.x.cols; i += row_block_threads) {
+        const float v = a.x.row(0)[i] * factor;
+        a.norm.out.row(0)[i] = a.norm.weight ? v * a.norm.weight.row(0)[i] : v;
     }
-    sync_block();
-    return inverse;
 }
 
 // Block x: `height` row blocks, and as many again `grid_x()` times that further on.
@@ -117,15 +96,27 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) gemv_kerne
     if (a.table_used) shared += size_t{32} << 10;
     auto* const sums = reinterpret_cast<float*>(shared);  // [slot][split][16]
     shared += (a.slots << a.split_bits) * 64;
-    auto* const partial = reinterpret_cast<float*>(shared);
-    const auto x = arranged<1>(shared + 2 * block_warps * sizeof(float), 1, a.x.cols);
+    auto* const squares = reinterpret_cast<float*>(shared);  // of each warp's share
+    shared += block_warps * sizeof(float);
 
-    prefetch_weights(a);
     const int i16 = thread_index() % 16, splits = 1 << a.split_bits;
-    float inverse = 0;
+    const WarpTurns turns(a);
+    const WarpShare share(a);
+    const int units = (a.x.cols / a.unit + splits - 1) >> a.split_bits;  // at most, of a share
+    const int inverse_bytes = (units + 3) / 4 * 16;
+    std::byte* const mine = shared + warp_index() * (inverse_bytes + units * 2 * a.unit);
+    const WarpRow x{mine + inverse_bytes, reinterpret_cast<const float*>(mine)};
     Added added;  // the first results' share comes while the weights do
     const auto ready = [&] {
-        inverse = ready_row(a, x, partial);
+        wait_for_previous();
+        auto* const values = const_cast<std::byte*>(x.values);
+        auto* const inverse = const_cast<float*>(x.inverse);
+        float sum = a.norm.on && a.norm.weight ? prepare_share<true>(a, share, values, inverse)
+                                               : prepare_share<false>(a, share, values, inverse);
+        if (a.norm.on) sum = warp_sum(sum);
+        if (lane() == 0) squares[warp_index()] = sum;
+        if (a.table_used) sync_block();
+        sync_warp();
         if (thread_index() >= 16 * a.slots) return;
         const RowBlockPlace at(a, thread_index() / 16);
         if (at.which >= 0 && 16 * at.block + i16 < a.segment[at.which].rows)
@@ -133,26 +124,32 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) gemv_kerne
     };
     uint32_t table = 0;
     if (a.table_used) table = fill_table(a.table);
-    const WarpTurns turns(a);
     float* const to = sums + warp_index() * 16;
     constexpr int step = 16 * block_warps;
     if constexpr (sizeof...(codes) == 1) {
         constexpr TileFormat f = format_of((codes, ...));
-        GemvStream<f, UniformBlocks<f>> stream({a, turns.mine}, turns.up_to(a.blocks),
-                                               WarpShare(a, GemvUnit<f>::columns), a.x.cols);
+        GemvStream<f, UniformBlocks<f>> stream({a, turns.mine}, turns.up_to(a.blocks), share,
+                                               a.unit / GemvUnit<f>::columns, a.x.cols);
         ready();
-        stream.run(x.values, table, to, step);
+        stream.run(x, table, to, step);
     } else {
         ready();
         for_each_weight<codes...>(a, 0, a.slots,
                                   [&]<TileFormat f>(const StridedBlocks& blocks, int count, int turn) {
                                       GemvStream<f, StridedBlocks> stream(
-                                          blocks, count, WarpShare(a, GemvUnit<f>::columns), a.x.cols);
-                                      stream.run(x.values, table, to + turn * step, step);
+                                          blocks, count, share, a.unit / GemvUnit<f>::columns, a.x.cols);
+                                      stream.run(x, table, to + turn * step, step);
                                   });
     }
     sync_block();
 
+    float factor = 1;
+    if (a.norm.on) {
+        float sum = 0;
+        for (int p = 0; p < splits; ++p) sum += squares[p];
+        factor = 1 / sqrtf(sum / static_cast<float>(a.x.cols) + a.norm.eps);
+        if (a.norm.out && block_x() == 0) keep_normed(a, factor);
+    }
     for (int i = thread_index(); i < 16 * a.slots; i += row_block_threads) {
         const RowBlockPlace place(a, i / 16);
         const int row = 16 * place.block + i16;
@@ -162,7 +159,7 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) gemv_kerne
             float sum = 0;
 #pragma unroll
             for (int p = 0; p < block_warps; ++p) sum += p < splits ? of[16 * p] : 0;
-            return sum * inverse;
+            return sum * factor;
         };
         if (i != thread_index()) added = Added(a, place, row);
         if (!a.paired) {
@@ -182,29 +179,24 @@ bool aligned(const View& v) { return reinterpret_cast<uintptr_t>(v.data) % sizeo
 }  // namespace
 
 bool multiply_gemv(const Exec& e, const ProductArgs& product, std::span<const Type> types,
-                   std::span<std::byte> memory, const UnitArgs& ends_in) {
+                   const UnitArgs& ends_in) {
     const int64_t k = product.x.cols;
-    if (!e.gemv || product.x.rows != 1 || k % 256 != 0 || k > most_columns || !aligned(product.x))
-        return false;
+    if (!e.gemv || product.x.rows != 1 || k % 256 != 0 || !aligned(product.x)) return false;
     if (product.norm.on && !aligned(product.norm.weight)) return false;  // none is aligned, too
-    const auto unit = [](TileFormat f) { return f.real() ? 64 : 8 * f.group; };
+    const auto unit = [](TileFormat f) { return f.real() ? 256 : 8 * f.group; };
     if (std::ranges::any_of(types, [&](Type t) { return k % unit(tiles_of(t)) != 0; })) return false;
-    GemvArgs a{{product}, ends_in, {nullptr, nullptr, 0}};
+    GemvArgs a{{product}, ends_in};
     a.paired = ends_in.on;
     const int64_t grid = plan_row_blocks(e, types, unit, a);
-    const size_t shared = (a.table_used ? size_t{32} << 10 : 0) +
-                          (static_cast<size_t>(a.slots) << a.split_bits) * 64 +
-                          2 * block_warps * sizeof(float) + static_cast<size_t>(k) * 2;
-    if (grid == 0 || shared > e.card->shared_per_block) return false;
-    if (k > held_columns && memory.size() < arranged_bytes<1>(1, k)) return false;
+    if (grid == 0) return false;
+    const int64_t units = ceil_div(k / a.unit, int64_t{1} << a.split_bits);
+    const size_t shared =
+        (a.table_used ? size_t{32} << 10 : 0) + (static_cast<size_t>(a.slots) << a.split_bits) * 64 +
+        block_warps *
+            (sizeof(float) + static_cast<size_t>(round_up(units, int64_t{4}) * 4 + units * 2 * a.unit));
+    if (shared > e.card->shared_per_block) return false;
     return with_formats(
         types, [&]<uint32_t... codes>() {
-            if (k > held_columns) {
-                a.prepared = arranged<1>(memory.data(), 1, k);
-                launch(prepare_long_kernel,
-                       Dims{1, 1, 1, alone_threads, alone_threads / 32 * 2 * sizeof(float)}, *e.stream, a.x,
-                       a.norm, a.prepared);
-            }
             launch(gemv_kernel<codes...>, Dims{grid, 1, 1, row_block_threads, shared}, *e.stream, a);
         });
 }

@@ -107,10 +107,23 @@ class GemvSums {
             add_groups(u, x, table);
         }
     }
+    // What x was multiplied by since the last time is taken back.
+    __device__ void scale(float inverse) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            if constexpr (f.real()) {
+                const float sum = values_[0][2 * half] + values_[1][2 * half];
+                total_[half] = fused(sum, inverse, total_[half]);
+                values_[0][2 * half] = values_[1][2 * half] = 0;
+            } else {
+                total_[half] = fused(sums_[half], inverse, total_[half]);
+                sums_[half] = 0;
+            }
+        }
+    }
     __device__ float sum(int half) const {
-        if constexpr (f.real()) return values_[0][2 * half] + values_[1][2 * half];
-        float s = sums_[half];
-        s += shuffle_xor(s, 1);
+        if constexpr (f.real()) return total_[half];
+        const float s = total_[half] + shuffle_xor(total_[half], 1);
         return s + shuffle_xor(s, 2);
     }
 
@@ -157,8 +170,15 @@ class GemvSums {
             }
     }
 
-    float sums_[2] = {};
+    float total_[2] = {}, sums_[2] = {};
     float values_[2][4] = {};
+};
+
+// x as a warp has it, of its share of the columns alone: in f16 times a power of two that is each launch
+// unit's own, and what takes that back.
+struct WarpRow {
+    const std::byte* values;
+    const float* inverse;
 };
 
 // A warp's way through its row blocks, of one format: `from(i)` is where number i begins. Its first units are
@@ -166,8 +186,15 @@ class GemvSums {
 template <TileFormat f, class From>
 class GemvStream {
   public:
-    __device__ GemvStream(const From& from, int count, const WarpShare& share, int64_t k)
-        : from_(from), share_(share), k_(k), n_tiles_(static_cast<int>(TileFormat::tiles(k))), count_(count) {
+    // `per_unit`: units of the format in one of the launch.
+    __device__ GemvStream(const From& from, int count, const WarpShare& share, int per_unit, int64_t k)
+        : from_(from),
+          k_(k),
+          n_tiles_(static_cast<int>(TileFormat::tiles(k))),
+          count_(count),
+          first_(share.first * per_unit),
+          units_(share.units * per_unit),
+          per_unit_(per_unit) {
         if (left() == 0) return;
         reads_ = from(0);
 #pragma unroll
@@ -176,14 +203,14 @@ class GemvStream {
     }
 
     // Sums of the row blocks go to `partial`, 16 floats each, `step` floats apart.
-    __device__ void run(const std::byte* x, uint32_t table, float* partial, int step) {
-        if (share_.units == 0)
+    __device__ void run(const WarpRow& x, uint32_t table, float* partial, int step) {
+        if (units_ == 0)
             for (int i = 0; i < count_; ++i, partial += step)
                 if (lane() < 16) partial[lane()] = 0;
         const int g = lane() / 4;
         GemvSums<f> sums{};
         float factor[2];
-        int unit = 0, number = 0;
+        int unit = 0, of_launch = 0, number = 0;
         for (int left = this->left(); left > 0;) {
 #pragma unroll
             for (int i = 0; i < Unit::ahead; ++i) {
@@ -194,31 +221,31 @@ class GemvStream {
                         factor[half] = row_factor<f>(block, k_, g + 8 * half);
                 }
                 ahead_[i].take_groups();
-                sums.add(ahead_[i], GemvColumns<f>(x, share_.first + unit), table);
+                sums.add(ahead_[i], GemvColumns<f>(x.values, unit), table);
                 if (left > Unit::ahead) load(ahead_[i]);
-                --left;
-                if (++unit != share_.units) continue;
+                --left, ++unit;
+                if ((unit & (per_unit_ - 1)) == 0) sums.scale(x.inverse[of_launch++]);
+                if (unit != units_) continue;
                 for (int half = 0; half < 2; ++half) {
                     const float sum = sums.sum(half) * factor[half];
                     if (lane() % 4 == 0) partial[g + 8 * half] = sum;
                 }
-                unit = 0, ++number, partial += step, sums = GemvSums<f>{};
+                unit = of_launch = 0, ++number, partial += step, sums = GemvSums<f>{};
             }
         }
     }
 
   private:
     using Unit = GemvUnit<f>;
-    __device__ int left() const { return count_ * share_.units; }
+    __device__ int left() const { return count_ * units_; }
     __device__ void load(Unit& u) {
-        u.load(reads_, n_tiles_, share_.first + next_);
-        if (++next_ == share_.units) next_ = 0, ++block_, reads_ = block_ < count_ ? from_(block_) : reads_;
+        u.load(reads_, n_tiles_, first_ + next_);
+        if (++next_ == units_) next_ = 0, ++block_, reads_ = block_ < count_ ? from_(block_) : reads_;
     }
 
     const From from_;
-    const WarpShare share_;
     const int64_t k_;
-    const int n_tiles_, count_;
+    const int n_tiles_, count_, first_, units_, per_unit_;
     const std::byte* reads_ = nullptr;  // the row block of the unit to be read next
     int next_ = 0, block_ = 0;          // that unit, and the row block's number
     Unit ahead_[Unit::ahead];

@@ -253,7 +253,6 @@ class KernelParser {
         // Threads run one after the other, so memory is always in order; and launches do not really overlap.
         const bool proxy = root == "fence" && parts[1] == "proxy";
         if (root == "membar" || (root == "fence" && !proxy) || parts.back() == "launch_dependents") return;
-        if (root == "cp" && std::ranges::find(parts, "prefetch") != parts.end()) return;  // only for speed
         // What is read as constant no launch may write; and copies begin with the weights.
         const bool bulk = root == "cp" && parts[2] == "bulk";
         i.early = (root == "cp" && !bulk) || std::ranges::find(parts, "nc") != parts.end();

@@ -100,8 +100,6 @@ inline Words4 load16(const void* p) { return emulation::aligned_load<Words4>(p);
 inline Words2 load8(const void* p) { return emulation::aligned_load<Words2>(p); }
 inline uint32_t load4(const void* p) { return emulation::aligned_load<uint32_t>(p); }
 
-inline void prefetch_l2(const void* /*p*/, int64_t /*bytes*/) {}
-
 inline void copy_async16(void* shared, const void* global, bool on) {
     emulation::queue_copy(shared, on ? global : nullptr);
 }
