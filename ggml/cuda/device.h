@@ -66,7 +66,6 @@
 //                                     read
 //   warpgroup_after(x)                x, which is never negative, is made before what is waited for next:
 //                                     compilers would have it wait first
-//   own_register(v)                   v, in a register that nothing else has: for what a product reads
 // And copies in one piece, which such products read without publish_shared(). Shared memory goes by
 // shared_address(), shared_at() is the pointer to it again.
 //   barrier_begin(b, n)               makes the 8 bytes (barrier_bytes) at b a barrier: a turn is complete

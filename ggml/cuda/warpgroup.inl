@@ -178,6 +178,7 @@ class WarpgroupProduct {
     // Begins to read the row block.
     __device__ WarpgroupProduct(const std::byte* weight, int64_t k)
         : weight_(weight), tiles_(static_cast<int>(TileFormat::tiles(k))) {
+#pragma unroll
         for (int i = 0; i < ahead; ++i) load(i, i);
     }
     __device__ int tiles() const { return tiles_; }
@@ -185,64 +186,67 @@ class WarpgroupProduct {
     // `copies` bring the rows of x, tile after tile, and have begun.
     template <class Copies>
     __device__ void multiply(Copies& copies, uint32_t table) {
-        if constexpr (in_place) make<0>(table);
-        // In pairs without a condition: with one, ptxas would let products wait for each other.
+        // One for each set without a condition: with one, ptxas would let products wait for each other.
         int t = 0;
-        for (; t + 1 < tiles_; t += 2) {
+        for (; t + sets <= tiles_; t += sets) {
             multiply_tile<0>(t, copies, table);
             multiply_tile<1>(t + 1, copies, table);
+            if constexpr (sets == 3) multiply_tile<2>(t + 2, copies, table);
         }
         warpgroup_wait<0>();
         if (t < tiles_) multiply_tile<0>(t, copies, table);
         warpgroup_wait<0>();
+        if constexpr (sets == 3) {
+            if (t + 1 < tiles_) multiply_tile<1>(t + 1, copies, table);
+            warpgroup_wait<0>();
+        }
         copies.end();
         warpgroup_results<16 * halves>(sums.d);
     }
 
   private:
-    // Values are fragments as they are: with few registers they are read to where products take them from,
-    // once the products before have left it.
-    static constexpr bool in_place = f.real() && ahead == 1;
+    // Values are fragments as they are: they are read to where products take them from, once the products
+    // before have left it. Not copied to there, for ptxas moves copies to before the wait for those products.
+    static constexpr bool in_place = f.real();
+    static constexpr int sets = in_place ? ahead + 1 : 2;  // of fragments
 
-    __device__ void load(int tile, int place) {  // the last one again instead of one behind it
-        load_tile<f>(tile_place<f>(weight_, tiles_, tile < tiles_ ? tile : tiles_ - 1), 0, codes_[place]);
-    }
-    template <int side>
-    __device__ void make(uint32_t table) {
+    // The last tile again instead of one behind it. `place`: of codes, or the set of values.
+    __device__ void load(int tile, int place) {
+        const TilePlace from = tile_place<f>(weight_, tiles_, tile < tiles_ ? tile : tiles_ - 1);
+        if constexpr (in_place) {
+            LaneTile<f> values;
+            load_tile<f>(from, 0, values);
 #pragma unroll
-        for (int s = 0; s < 4; ++s) {
-            fragment(codes_[side % ahead], s, table, a_[side][s]);
-            if constexpr (f.real() && !in_place)
-                for (int i = 0; i < 4; ++i) a_[side][s][i] = own_register(a_[side][s][i]);
+            for (int s = 0; s < 4; ++s) fragment(values, s, 0, a_[place][s]);
+        } else {
+            load_tile<f>(from, 0, codes_[place]);
         }
     }
 
     // While the products of a tile run, the fragments of the next are made.
-    template <int side, class Copies>
+    template <int set, class Copies>
     __device__ void multiply_tile(int t, Copies& copies, uint32_t table) {
         if constexpr (!in_place) {
-            make<side>(table);
-            load(t + ahead, side % ahead);
+#pragma unroll
+            for (int s = 0; s < 4; ++s) fragment(codes_[set % ahead], s, table, a_[set][s]);
+            load(t + ahead, set % ahead);
         }
         const std::byte* const x = copies.wait(t);
         warpgroup_begin();
 #pragma unroll
         for (int step = 0; step < 4; ++step)
             if constexpr (halves == 2)
-                warpgroup_multiply256(sums.d, a_[side][step], x, step);
+                warpgroup_multiply256(sums.d, a_[set][step], x, step);
             else
-                warpgroup_multiply128(sums.d, a_[side][step], x, step);
+                warpgroup_multiply128(sums.d, a_[set][step], x, step);
         warpgroup_commit();
         warpgroup_wait<1>();
         copies.release();
-        if constexpr (in_place) {
-            load(t + 1, 0);
-            make<1 - side>(table);
-        }
+        if constexpr (in_place) load(t + ahead, (set + ahead) % sets);  // the set of the tile before
     }
 
     const std::byte* weight_;
     int tiles_;
-    LaneTile<f> codes_[ahead];
-    uint32_t a_[2][4][4];
+    LaneTile<f> codes_[in_place ? 1 : ahead];
+    uint32_t a_[sets][4][4];
 };

@@ -201,11 +201,6 @@ template <bool bf16>
 __device__ inline void warpgroup_multiply64_rows(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {
 }
 #endif
-__device__ inline uint32_t own_register(uint32_t v) {
-    uint32_t copy;
-    asm volatile("mov.b32 %0, %1;" : "=r"(copy) : "r"(v));
-    return copy;
-}
 // Keeps the compiler from reading sums earlier: to it they are those of the last product already.
 template <int n8>
 __device__ inline void warpgroup_results(float (*d)[4]) {

@@ -265,7 +265,6 @@ void warpgroup_wait() {
     emulation::products().finish(n);
 }
 inline void warpgroup_after(float) {}
-inline uint32_t own_register(uint32_t v) { return v; }
 template <int n8>
 void warpgroup_results(float (*)[4]) {}
 
