@@ -64,9 +64,8 @@ void multiply_mixed_warpgroup(const Exec&, const ProductArgs&, std::span<const T
                               std::span<std::byte> scratch);
 
 // The product of one row with weights of the given types, all as tiles, in one launch; false, and nothing is
-// done, where there is no kernel for them. `memory`: for the row as fragments. A pair of one type may end in
-// a unit.
-bool multiply_gemv(const Exec&, const ProductArgs&, std::span<const Type> types, std::span<std::byte> memory,
+// done, where there is no kernel for them. A pair of one type may end in a unit.
+bool multiply_gemv(const Exec&, const ProductArgs&, std::span<const Type> types,
                    const UnitArgs& ends_in = {false, {}, Tensor{}});
 // The same of some rows, where few_applies() to them. `prepared` are they as fragments.
 bool few_applies(const Exec&, int64_t rows, int64_t cols);
