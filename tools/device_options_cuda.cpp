@@ -44,8 +44,9 @@ void DeviceOptions::add(Flags& flags) {
         .group("Model");
     flags
         .on("--deterministic", deterministic,
-            "the same text whatever --batch and other requests do; a card of generation 9.0 (H100, H200) "
-            "reads long prompts by arithmetic of its own otherwise, others always keep to this")
+            "the same text whatever --batch and other requests do; otherwise a GPU has arithmetic of its own "
+            "for "
+            "a row by itself, for up to eight, and (generation 9.0: H100, H200) for long prompts")
         .group("Model");
 }
 

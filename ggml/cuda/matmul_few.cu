@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) few_kernel
 }  // namespace
 
 bool few_applies(const Exec& e, int64_t rows, int64_t cols) {
-    constexpr int64_t cached = int64_t{1} << 16;  // of x, beside a block's sums
+    constexpr int64_t cached = int64_t{1} << 17;  // of x: what blocks that stay do not read too often
     return e.gemv && rows >= 2 && rows <= 8 && rows * cols <= cached;
 }
 
