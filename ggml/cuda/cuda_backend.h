@@ -27,8 +27,9 @@ struct CudaOptions {
     // Rows of activations up to which weights are streamed, 32 rows at a time, if that fills the card better
     // than to multiply matrices.
     int64_t most_streamed = 128;
-    // More rows than that on a card of generation 9.0: four warps multiply together, weights rounded to f16.
-    // false: the bits of a row do not depend on how many there are.
+    // More rows than that on a card of generation 9.0, and with `gemv` those of a batch, more than 8: four
+    // warps multiply together, weights rounded to f16. false: the bits of a row do not depend on how many
+    // there are.
     bool warpgroups = true;
     // A row by itself: its groups are summed before they are scaled, in half the instructions. false: the
     // bits of a row do not depend on whether it is by itself.

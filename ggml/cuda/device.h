@@ -59,6 +59,7 @@
 //                                     16-byte pieces i of column c lie at i ^ (c % 8). `tile` is aligned to
 //                                     1024; neither it nor a or d may be touched until waited for
 //   warpgroup_multiply256(d, a, tile, step)   the same with 256 columns, d[32][4]
+//   warpgroup_multiply32(d, a, tile, step)    the same with 32 columns, d[4][4]
 //   warpgroup_multiply64<bf16>(d, a, tile, step)   the same with 64 columns, d[8][4], of f16 or bf16
 //   warpgroup_multiply64_rows<bf16>(d, a, tile, step)   B as rows of 64 columns: 16 `step` .. are its k
 //   warpgroup_commit()                closes a group of products; warpgroup_wait<n>() waits until at most n
@@ -68,6 +69,7 @@
 //                                     compilers would have it wait first
 // And copies in one piece, which such products read without publish_shared(). Shared memory goes by
 // shared_address(), shared_at() is the pointer to it again.
+//   load_shared16(a) load_shared8(a) load_shared4(a)   what such a copy brought, once it was waited for
 //   barrier_begin(b, n)               makes the 8 bytes (barrier_bytes) at b a barrier: a turn is complete
 //   with
 //                                     n arrivals and all bytes that were expected in it
@@ -75,6 +77,7 @@
 //   barrier_arrive(b)                 one arrival; what the thread's products read may then be written
 //   barrier_expect(b, bytes)          the same, and so many bytes are to come in this turn
 //   copy_bulk(to, from, bytes, b)     a multiple of 16 bytes, aligned to 16, of which b is told
+//   copy_bulk_weights(...)            the same of weights, which may be asked for before wait_for_previous()
 //   barrier_wait(b, i)                waits for the end of the turn, if the one that runs is even (i = 0) or
 //                                     odd (1)
 #pragma once

@@ -82,8 +82,9 @@ std::span<std::byte> memory_behind(const Exec& e, const BoundInstr& glu, const B
     if (!glu.instr->for_next_only || !fits_unit(g.params->as<GluParams>()) || g.out[0].data != x.data ||
         g.out[0].cols != x.cols || !has_tiles_only(m) || x.rows == 1)
         return {};
-    const size_t bytes =
+    size_t bytes =
         warpgroups_apply(e, x.rows) ? warpgroup_scratch(x.rows, x.cols) : arranged_bytes<8>(x.rows, x.cols);
+    if (batch_applies(e, x.rows)) bytes = std::max(bytes, batch_prepared_bytes(x.rows, x.cols));
     for (const std::span<std::byte> memory : {matmul.scratch, memory_of(g.out[0])})
         if (memory.size() >= bytes && !overlap(g.in[0], memory.first(bytes))) return memory;
     return {};

@@ -213,6 +213,10 @@ MatmulArgs args_of(const OpArgs& a, const Input& in) {
             arranged<8>(in.memory.data(), in.x.rows, in.x.cols)};
 }
 
+std::span<const Tensor> weights_of(const OpArgs& a) {
+    return a.in.subspan(2, static_cast<size_t>(a.params->as<MatmulParams>().n_weights));
+}
+
 Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
     const Tensor &w = a.in[2 + i],
                  &bias = a.in[2 + static_cast<size_t>(a.params->as<MatmulParams>().n_weights) + i];
@@ -249,10 +253,27 @@ bool multiply_together(const Exec& e, const OpArgs& a, const Input& in) {
     return multiply_few(e, args, all, in.memory);
 }
 
+// A batch, by all weights in one launch, if there is one for them.
+bool multiply_as_batch(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, const Input& in) {
+    const std::span<const Tensor> weights = weights_of(a);
+    const size_t bytes = batch_prepared_bytes(in.x.rows, in.x.cols);
+    if (!batch_applies(e, in.x.rows) || in.memory.size() < bytes || scratch.size() < bytes) return false;
+    MatmulArgs args = args_of(a, in);
+    std::array<Type, max_matmul_weights> types{};
+    int32_t first_col = 0;
+    for (size_t i = 0; i < weights.size(); ++i) {
+        if (weights[i].layout == Layout::rows) return false;
+        types[i] = weights[i].type;
+        args.segment[args.segments++] = segment_of(a, i, first_col);
+        first_col += static_cast<int32_t>(weights[i].rows);
+    }
+    return multiply_batch(e, args, std::span(types).first(weights.size()), in.memory, scratch.subspan(bytes));
+}
+
 void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, Input in) {
     const Tensor& x = in.x;
     const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
-    if (x.rows == 0 || multiply_together(e, a, in)) return;
+    if (x.rows == 0 || multiply_as_batch(e, a, scratch, in) || multiply_together(e, a, in)) return;
     const bool warpgroups = warpgroups_apply(e, x.rows);
     int32_t first_col = 0;
     bool prepared = false;
@@ -342,6 +363,9 @@ size_t matmul_scratch(const Exec& e, const OpArgs& a) {
     const int64_t rows = a.in[0].rows, cols = a.in[0].cols, some = std::min(rows, most_streamed(e));
     size_t all = arranged_bytes<8>(rows, cols);
     if (warpgroups_apply(e, rows)) all = std::max(all, warpgroup_scratch(rows, cols));
+    if (batch_applies(e, std::min(some, most_batched)))
+        all = std::max(all, batch_prepared_bytes(std::min(some, most_batched), cols) +
+                                batch_partial_bytes(std::min(some, most_batched), cols, weights_of(a)));
     if (!splits(some, cols)) return all;
     int64_t blocks = 0;
     for (int64_t i = 0; i < a.params->as<MatmulParams>().n_weights; ++i)

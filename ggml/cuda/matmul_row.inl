@@ -124,8 +124,9 @@ __global__ void prepare_kernel(View x, RowNorm norm, To to) {
 }
 
 // Block x: a row that is the result of a unit.
+constexpr int most_gated_threads = 1024;
 template <class To, Activation act>
-__global__ void prepare_gated_kernel(RowUnit unit, To to) {
+__global__ void __launch_bounds__(most_gated_threads) prepare_gated_kernel(RowUnit unit, To to) {
     wait_for_previous();
     const int k = unit.x.cols / 2;
     const float* const row = unit.x.row(block_x());
@@ -135,10 +136,13 @@ __global__ void prepare_gated_kernel(RowUnit unit, To to) {
 
 template <class To>
 void prepare_rows(const Exec& e, const ProductArgs& a, const To& to) {
-    const Dims dims{a.x.rows, 1, 1, 256, 8 * sizeof(float)};
-    if (!a.unit.on)
-        launch(prepare_kernel<To>, dims, *e.stream, a.x, a.norm, to);
-    else if (a.unit.params.act == Activation::silu)
+    Dims dims{a.x.rows, 1, 1, 256, 8 * sizeof(float)};
+    if (!a.unit.on) return launch(prepare_kernel<To>, dims, *e.stream, a.x, a.norm, to);
+    // Threads enough to keep a long row, which is read twice otherwise.
+    const int64_t at_once = 4 * GatedRow<Activation::silu>::at_once;  // columns of a thread
+    while (dims.threads < most_gated_threads && dims.threads * at_once < a.x.cols) dims.threads *= 2;
+    dims.shared = static_cast<size_t>(dims.threads) / 32 * sizeof(float);
+    if (a.unit.params.act == Activation::silu)
         launch(prepare_gated_kernel<To, Activation::silu>, dims, *e.stream, a.unit, to);
     else
         launch(prepare_gated_kernel<To, Activation::gelu_tanh>, dims, *e.stream, a.unit, to);

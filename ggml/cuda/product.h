@@ -72,4 +72,11 @@ bool few_applies(const Exec&, int64_t rows, int64_t cols);
 bool multiply_few(const Exec&, const ProductArgs&, std::span<const Type> types,
                   std::span<std::byte> prepared);
 
+// Products of rows that batch_applies() to, by weights of any types, in one launch; false, and nothing is
+// done, where there is no kernel for them. The memory is as large as these say, more for more rows.
+size_t batch_prepared_bytes(int64_t rows, int64_t cols);
+size_t batch_partial_bytes(int64_t rows, int64_t cols, std::span<const Tensor> weights);
+bool multiply_batch(const Exec&, const ProductArgs&, std::span<const Type> types,
+                    std::span<std::byte> prepared, std::span<std::byte> partial);
+
 }  // namespace nibble::cuda

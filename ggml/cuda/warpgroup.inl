@@ -38,14 +38,17 @@ struct WarpgroupRows {
 
 int64_t padded_rows(int64_t rows) { return round_up(rows, int64_t{WarpgroupRows::rows}); }
 
-int64_t warpgroup_value_bytes(int64_t rows, int64_t cols) {
+inline int64_t warpgroup_value_bytes(int64_t rows, int64_t cols) {
     return TileFormat::tiles(cols) * padded_rows(rows) * WarpgroupRows::row_bytes;
 }
 
-// Memory of warpgroup_scratch() bytes cut into its parts.
-WarpgroupRows warpgroup_rows(std::span<std::byte> memory, int64_t rows, int64_t cols) {
-    std::byte* const behind = memory.data() + warpgroup_value_bytes(rows, cols);
-    return {memory.data(), reinterpret_cast<float*>(behind), padded_rows(rows)};
+// Memory of warpgroup_scratch() bytes cut into its parts; `padded`: rows, to whole tiles.
+WarpgroupRows rows_in(std::span<std::byte> memory, int64_t padded, int64_t cols) {
+    std::byte* const behind = memory.data() + TileFormat::tiles(cols) * padded * WarpgroupRows::row_bytes;
+    return {memory.data(), reinterpret_cast<float*>(behind), padded};
+}
+inline WarpgroupRows warpgroup_rows(std::span<std::byte> memory, int64_t rows, int64_t cols) {
+    return rows_in(memory, padded_rows(rows), cols);
 }
 
 constexpr int block_warpgroups = 2, warpgroup_threads = 128 * block_warpgroups;  // of a block

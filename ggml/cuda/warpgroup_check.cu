@@ -85,6 +85,8 @@ __global__ void check_kernel(int* count) {
     fill<false>(tile);
     make_fragment<false>(a);
     faults +=
+        wrong_products<4>(false, [&](float(&d)[4][4]) { warpgroup_multiply32(d, a, tile, checked_step); });
+    faults +=
         wrong_products<16>(false, [&](float(&d)[16][4]) { warpgroup_multiply128(d, a, tile, checked_step); });
     faults +=
         wrong_products<32>(false, [&](float(&d)[32][4]) { warpgroup_multiply256(d, a, tile, checked_step); });

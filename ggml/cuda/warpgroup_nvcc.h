@@ -27,6 +27,24 @@ __device__ inline void warpgroup_after(float x) {
 __device__ inline std::byte* shared_at(uint32_t address) {
     return static_cast<std::byte*>(__cvta_shared_to_generic(address));
 }
+__device__ inline Words4 load_shared16(uint32_t address) {
+    Words4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
+__device__ inline Words2 load_shared8(uint32_t address) {
+    Words2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "r"(address) : "memory");
+    return v;
+}
+__device__ inline uint32_t load_shared4(uint32_t address) {
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+    return v;
+}
 __device__ inline void barrier_begin(uint32_t barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -47,6 +65,9 @@ __device__ inline void copy_bulk(uint32_t to, const void* from, int bytes, uint3
         "l"(from), "r"(bytes), "r"(barrier)
         : "memory");
 }
+__device__ inline void copy_bulk_weights(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+    copy_bulk(to, from, bytes, barrier);
+}
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t turn) {
     uint32_t complete;
     do {
@@ -65,6 +86,21 @@ __device__ inline uint64_t tile_descriptor(const std::byte* tile, int offset) {
     const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(tile));
     const uint32_t low = (address & 0x3ffff) >> 4 | 1u << 16;
     return (low + static_cast<uint32_t>(offset / 16)) | uint64_t{1024 >> 4 | 1u << 30} << 32;
+}
+
+__device__ __forceinline__ void warpgroup_multiply32(float (*d)[4], const uint32_t (&a)[4],
+                                                     const std::byte* tile, int step) {
+    const uint64_t b = tile_descriptor(tile, step * 32);
+    asm volatile(
+        "{.reg .pred add; setp.ne.b32 add, 1, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
+        "{%16,%17,%18,%19}, %20, add, 1, 1, 0;}"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
+          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+        : "memory");
 }
 
 __device__ __forceinline__ void warpgroup_multiply128(float (*d)[4], const uint32_t (&a)[4],
@@ -182,17 +218,22 @@ __device__ __forceinline__ void warpgroup_multiply64_rows(float (*d)[4], const u
 __device__ inline constexpr bool has_warpgroups() { return false; }
 __device__ inline void publish_shared() {}
 __device__ inline std::byte* shared_at(uint32_t) { return nullptr; }
+__device__ inline Words4 load_shared16(uint32_t) { return {}; }
+__device__ inline Words2 load_shared8(uint32_t) { return {}; }
+__device__ inline uint32_t load_shared4(uint32_t) { return 0; }
 __device__ inline void barrier_begin(uint32_t, int) {}
 __device__ inline void publish_barriers() {}
 __device__ inline void barrier_arrive(uint32_t) {}
 __device__ inline void barrier_expect(uint32_t, int) {}
 __device__ inline void copy_bulk(uint32_t, const void*, int, uint32_t) {}
+__device__ inline void copy_bulk_weights(uint32_t, const void*, int, uint32_t) {}
 __device__ inline void barrier_wait(uint32_t, uint32_t) {}
 __device__ inline void warpgroup_begin() {}
 __device__ inline void warpgroup_commit() {}
 template <int n>
 __device__ inline void warpgroup_wait() {}
 __device__ inline void warpgroup_after(float) {}
+__device__ inline void warpgroup_multiply32(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {}
 __device__ inline void warpgroup_multiply128(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {}
 __device__ inline void warpgroup_multiply256(float (*)[4], const uint32_t (&)[4], const std::byte*, int) {}
 template <bool bf16>

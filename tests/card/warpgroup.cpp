@@ -125,6 +125,7 @@ Handler warpgroup_handler(const std::string& name) {
         {"wgmma.mma_async.m64n256k16.f32.f16.f16", multiply<256, false>},
         {"wgmma.mma_async.m64n128k16.f32.f16.f16", multiply<128, false>},
         {"wgmma.mma_async.m64n64k16.f32.f16.f16", multiply<64, false>},
+        {"wgmma.mma_async.m64n32k16.f32.f16.f16", multiply<32, false>},
         {"wgmma.mma_async.m64n64k16.f32.bf16.bf16", multiply<64, true>},
         {"wgmma.commit_group", close_group},
         {"wgmma.wait_group", wait_for_groups},

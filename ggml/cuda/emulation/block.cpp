@@ -417,11 +417,11 @@ void arrive(uint32_t at, int bytes) {
     if (b.expected == 0) end_turn(b);
 }
 
-void queue_bulk(uint32_t to, const void* global, int bytes, uint32_t at) {
+void queue_bulk(uint32_t to, const void* global, int bytes, uint32_t at, bool constant) {
     const auto* const from = static_cast<const std::byte*>(global);
     if (to % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0)
         fail("a copy in one piece is not aligned to 16 bytes");
-    if (!running().waited) fail("a copy in one piece before wait_for_previous()");
+    if (!constant && !running().waited) fail("a copy in one piece before wait_for_previous()");
     CopyBarrier& b = copy_barrier(at);
     std::byte* const shared = machine().place.shared + to;
     for (int i = 0; i < bytes; i += 16) note_write16(shared + i);  // from now on at any time

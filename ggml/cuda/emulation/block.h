@@ -49,7 +49,8 @@ void finish_copies(int under_way);
 void begin_barrier(uint32_t at, int arrivals);
 void publish_barriers();
 void arrive(uint32_t at, int bytes);
-void queue_bulk(uint32_t to, const void* global, int bytes, uint32_t at);
+// `constant`: no launch writes it, so it may be asked for while the launch waits.
+void queue_bulk(uint32_t to, const void* global, int bytes, uint32_t at, bool constant);
 void wait_for_turn(uint32_t at, uint32_t turn);
 
 // For products of warpgroups: what copies brought is there for them after a barrier before which every thread

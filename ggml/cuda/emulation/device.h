@@ -222,12 +222,22 @@ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
 }
 
 inline std::byte* shared_at(uint32_t address) { return shared_memory() + address; }
+inline Words4 load_shared16(uint32_t address) {
+    return emulation::aligned_load<Words4>(shared_memory() + address);
+}
+inline Words2 load_shared8(uint32_t address) {
+    return emulation::aligned_load<Words2>(shared_memory() + address);
+}
+inline uint32_t load_shared4(uint32_t address) { return load_shared(address); }
 inline void barrier_begin(uint32_t barrier, int arrivals) { emulation::begin_barrier(barrier, arrivals); }
 inline void publish_barriers() { emulation::publish_barriers(); }
 inline void barrier_arrive(uint32_t barrier) { emulation::arrive(barrier, 0); }
 inline void barrier_expect(uint32_t barrier, int bytes) { emulation::arrive(barrier, bytes); }
 inline void copy_bulk(uint32_t to, const void* from, int bytes, uint32_t barrier) {
-    emulation::queue_bulk(to, from, bytes, barrier);
+    emulation::queue_bulk(to, from, bytes, barrier, false);
+}
+inline void copy_bulk_weights(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+    emulation::queue_bulk(to, from, bytes, barrier, true);
 }
 inline void barrier_wait(uint32_t barrier, uint32_t turn) { emulation::wait_for_turn(barrier, turn); }
 
@@ -245,6 +255,9 @@ inline void request_product(float (*d)[4], const uint32_t (&a)[4], const std::by
     products().request(product);
 }
 }  // namespace emulation
+inline void warpgroup_multiply32(float (*d)[4], const uint32_t (&a)[4], const std::byte* tile, int step) {
+    emulation::request_product(d, a, tile, step, {32, false, false});
+}
 inline void warpgroup_multiply128(float (*d)[4], const uint32_t (&a)[4], const std::byte* tile, int step) {
     emulation::request_product(d, a, tile, step, {128, false, false});
 }
