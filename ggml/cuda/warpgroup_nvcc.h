@@ -65,8 +65,14 @@ __device__ inline void copy_bulk(uint32_t to, const void* from, int bytes, uint3
         "l"(from), "r"(bytes), "r"(barrier)
         : "memory");
 }
+// They pass through the L2 cache as what leaves it first (the policy of createpolicy.fractional with
+// evict_first and all of it).
 __device__ inline void copy_bulk_weights(uint32_t to, const void* from, int bytes, uint32_t barrier) {
-    copy_bulk(to, from, bytes, barrier);
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+        "[%3], %4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "l"(0x12f0000000000000)
+        : "memory");
 }
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t turn) {
     uint32_t complete;

@@ -255,7 +255,9 @@ class KernelParser {
         if (root == "membar" || (root == "fence" && !proxy) || parts.back() == "launch_dependents") return;
         // What is read as constant no launch may write; and copies begin with the weights.
         const bool bulk = root == "cp" && parts[2] == "bulk";
-        i.early = (root == "cp" && !bulk) || std::ranges::find(parts, "nc") != parts.end();
+        const auto has = [&](std::string_view part) { return std::ranges::find(parts, part) != parts.end(); };
+        // Of copies in one piece those of weights have a hint for the cache.
+        i.early = (root == "cp" && (!bulk || has("L2::cache_hint"))) || has("nc");
         if (call_value(i, parts, o)) return;
         if (root == "call") {
             i.run = elementwise_handler("call." + o[1]);
