@@ -13,6 +13,13 @@ namespace {
 
 constexpr int overlap_in_graphs = 12030;  // the CUDA that records it: in graphs of driver and library
 
+// Percent of a multiprocessor's memory that is shared memory, the rest its L1 cache, and kernels that ask for
+// no more than so much get just that: a launch can begin while another ends only where both have it cut
+// alike. Measured on an H200, generation of an 8B model in int4: 372 tokens/s as each kernel would have it,
+// 399 with 28 or 44, 389 with 72.
+constexpr int common_carveout = 44;
+constexpr size_t common_shared = size_t{80} << 10;
+
 cudaStream_t native(void* handle) { return static_cast<cudaStream_t>(handle); }
 
 Error error_of(int device, cudaError_t e) {
@@ -260,6 +267,8 @@ bool Stream::enter(const void* kernel, size_t shared_bytes) {
     cudaError_t e = cudaSetDevice(device_);
     if (e == cudaSuccess && shared_bytes > granted)
         e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_);
+    if (e == cudaSuccess && kernel && overlaps_ && shared_bytes <= common_shared)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, common_carveout);
     if (e == cudaSuccess) return true;
     failed(cudaGetErrorString(e));
     return false;
