@@ -196,7 +196,7 @@ fi
 
 # Small cases of what only a card can contradict: products of matrices and of warpgroups, alone and in models,
 # and attention of many rows.
-products="warpgroups multiply up*,warpgroups multiply by*,many rows have*"
+products="warpgroups multiply up*,warpgroups multiply by*,many rows have*,one row is*,some rows are*,a batch is*"
 wide="attention by warpgroups*,attention on the GPU equals*,many rows share*"
 if [ -x "$test" ]; then
   ask_sanitizer
