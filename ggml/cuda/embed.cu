@@ -1,4 +1,5 @@
-// embed: rows of a table in tiles or, for f32, in rows; values are exactly those of the format.
+// embed: rows of a table in tiles or, for f32, in rows.
+// Values are exactly those of the format; of a tile only what belongs to the row is read.
 #include "ggml/cuda/exec.h"
 #include "ggml/cuda/tiles.h"
 #include "ggml/cuda/view.h"
