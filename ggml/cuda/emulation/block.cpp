@@ -62,6 +62,8 @@ struct BulkCopy {
     int bytes;
 };
 
+constexpr size_t most_copy_barriers = 1024;  // of a block
+
 // Threads wait there for arrivals and for copies, which are made when somebody asks for them.
 struct CopyBarrier {
     int arrivals = 0, missing = 0;        // of a turn, and still in this one
@@ -246,6 +248,8 @@ std::byte* new_shared(Team& team, size_t bytes) {
     team.shared.reset(static_cast<std::byte*>(::operator new(bytes, shared_alignment)));
     team.published = true;
     team.copy_barriers.clear();
+    team.copy_barriers.reserve(
+        most_copy_barriers);                      // so that threads which add some free nothing of each other
     std::memset(team.shared.get(), 0xff, bytes);  // NaNs of any type
     return team.shared.get();
 }
@@ -400,6 +404,8 @@ void end_turn(CopyBarrier& b) {
 
 void begin_barrier(uint32_t at, int arrivals) {
     if (at % 8 != 0) fail("a barrier for copies is not aligned to 8 bytes");
+    if (machine().team->copy_barriers.size() == most_copy_barriers)
+        fail("a block has too many barriers for copies");
     CopyBarrier& b = machine().team->copy_barriers[at];
     b.arrivals = b.missing = arrivals;
     running().unannounced = true;
