@@ -69,10 +69,9 @@
 //                                     compilers would have it wait first
 // And copies in one piece, which such products read without publish_shared(). Shared memory goes by
 // shared_address(), shared_at() is the pointer to it again.
-//   load_shared16(a) load_shared8(a) load_shared4(a)   what such a copy brought, once it was waited for
+//   load_shared16(a) load_shared8(a)   as load_shared(): what such a copy brought, once it was waited for
 //   barrier_begin(b, n)               makes the 8 bytes (barrier_bytes) at b a barrier: a turn is complete
-//   with
-//                                     n arrivals and all bytes that were expected in it
+//                                     with n arrivals and all bytes that were expected in it
 //   publish_barriers()                comes after that, and before the next barrier of the block
 //   barrier_arrive(b)                 one arrival; what the thread's products read may then be written
 //   barrier_expect(b, bytes)          the same, and so many bytes are to come in this turn

@@ -42,8 +42,7 @@ __device__ void put_columns(const EmbedArgs& a, const LaneTile<f>& v, float fact
         const int left = a.out.cols - c - 16 * s;
         if (left <= 0) return;
         if (fours) {
-            *reinterpret_cast<Words4*>(to + 16 * s) = {
-                {float_bits(x[0]), float_bits(x[1]), float_bits(x[2]), float_bits(x[3])}};
+            *reinterpret_cast<Words4*>(to + 16 * s) = words_of(x);
         } else {
             for (int i = 0; i < 4 && i < left; ++i) to[16 * s + i] = x[i];
         }

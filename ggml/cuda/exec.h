@@ -29,9 +29,9 @@ inline int64_t most_streamed(const Exec& e) { return std::max(few, e.most_stream
 // Whether warpgroups multiply in a step of more rows than that. Fewer keep to the arithmetic of one.
 inline bool warpgroups_apply(const Exec& e, int64_t rows) { return e.warpgroups && rows > most_streamed(e); }
 // Whether they multiply fewer rows too, those of a batch, with their columns in another order.
-inline constexpr int64_t most_batched = 128;
+inline constexpr int64_t most_few = 8, most_batched = 128;
 inline bool batch_applies(const Exec& e, int64_t rows) {
-    return e.warpgroups && e.gemv && rows > 8 && rows <= std::min(most_streamed(e), most_batched);
+    return e.warpgroups && e.gemv && rows > most_few && rows <= std::min(most_streamed(e), most_batched);
 }
 
 using OpFunction = void (*)(const Exec&, const OpArgs&, std::span<std::byte> scratch);

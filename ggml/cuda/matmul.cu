@@ -223,57 +223,41 @@ Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
     return {w.data, ceil_div(w.rows, int64_t{16}), static_cast<int32_t>(w.rows), first_col, bias};
 }
 
-// One row or some, or many rows by weights of several types, by all weights in one launch, if there is one
-// for them.
-bool multiply_together(const Exec& e, const OpArgs& a, const Input& in) {
-    const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
-    const bool few = few_applies(e, in.x.rows, in.x.cols), many = warpgroups_apply(e, in.x.rows);
-    if (!few && !many && (in.x.rows != 1 || in.unit.on)) return false;
+// By all weights in one launch, if there is one for so many rows and these weights.
+bool multiply_together(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, const Input& in) {
+    const int64_t rows = in.x.rows, cols = in.x.cols;
+    const bool batch = batch_applies(e, rows), many = warpgroups_apply(e, rows),
+               few = few_applies(e, rows, cols);
+    if (!batch && !many && !few && (rows != 1 || in.unit.on)) return false;
     MatmulArgs args = args_of(a, in);
-    std::array<Type, max_matmul_weights> types{};
-    bool mixed = false;
+    std::array<Type, max_matmul_weights> list{};
     int32_t first_col = 0;
-    for (size_t i = 0; i < n; ++i) {
-        const Tensor& w = a.in[2 + i];
+    for (const Tensor& w : weights_of(a)) {
         if (w.layout == Layout::rows) return false;
-        types[i] = w.type;
-        mixed = mixed || w.type != types[0];
-        args.segment[args.segments++] = segment_of(a, i, first_col);
+        const auto i = static_cast<size_t>(args.segments++);
+        list[i] = w.type;
+        args.segment[i] = segment_of(a, i, first_col);
         first_col += static_cast<int32_t>(w.rows);
     }
-    const std::span<const Type> all = std::span(types).first(n);
-    if (many) {
-        if (!mixed || !mixes_warpgroup(e, args, all)) return false;
-        prepare_warpgroup(e, args, in.memory);
-        multiply_mixed_warpgroup(e, args, all, in.memory);
-        return true;
+    const std::span<const Type> types = std::span(list).first(static_cast<size_t>(args.segments));
+    if (batch) {
+        const size_t bytes = batch_prepared_bytes(rows, cols);
+        return in.memory.size() >= bytes && scratch.size() >= bytes &&
+               multiply_batch(e, args, types, in.memory, scratch.subspan(bytes));
     }
-    if (!few) return multiply_gemv(e, args, all);
-    prepare_rows(e, args, args.prepared);
-    return multiply_few(e, args, all, in.memory);
-}
-
-// A batch, by all weights in one launch, if there is one for them.
-bool multiply_as_batch(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, const Input& in) {
-    const std::span<const Tensor> weights = weights_of(a);
-    const size_t bytes = batch_prepared_bytes(in.x.rows, in.x.cols);
-    if (!batch_applies(e, in.x.rows) || in.memory.size() < bytes || scratch.size() < bytes) return false;
-    MatmulArgs args = args_of(a, in);
-    std::array<Type, max_matmul_weights> types{};
-    int32_t first_col = 0;
-    for (size_t i = 0; i < weights.size(); ++i) {
-        if (weights[i].layout == Layout::rows) return false;
-        types[i] = weights[i].type;
-        args.segment[args.segments++] = segment_of(a, i, first_col);
-        first_col += static_cast<int32_t>(weights[i].rows);
-    }
-    return multiply_batch(e, args, std::span(types).first(weights.size()), in.memory, scratch.subspan(bytes));
+    if (few) return multiply_few(e, args, types, in.memory);
+    if (!many) return multiply_gemv(e, args, types);
+    const bool mixed = std::ranges::any_of(types, [&](Type t) { return t != types[0]; });
+    if (!mixed || !mixes_warpgroup(e, args, types)) return false;
+    prepare_warpgroup(e, args, in.memory);
+    multiply_mixed_warpgroup(e, args, types, in.memory);
+    return true;
 }
 
 void multiply(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, Input in) {
     const Tensor& x = in.x;
     const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
-    if (x.rows == 0 || multiply_as_batch(e, a, scratch, in) || multiply_together(e, a, in)) return;
+    if (x.rows == 0 || multiply_together(e, a, scratch, in)) return;
     const bool warpgroups = warpgroups_apply(e, x.rows);
     int32_t first_col = 0;
     bool prepared = false;
@@ -363,9 +347,9 @@ size_t matmul_scratch(const Exec& e, const OpArgs& a) {
     const int64_t rows = a.in[0].rows, cols = a.in[0].cols, some = std::min(rows, most_streamed(e));
     size_t all = arranged_bytes<8>(rows, cols);
     if (warpgroups_apply(e, rows)) all = std::max(all, warpgroup_scratch(rows, cols));
-    if (batch_applies(e, std::min(some, most_batched)))
-        all = std::max(all, batch_prepared_bytes(std::min(some, most_batched), cols) +
-                                batch_partial_bytes(std::min(some, most_batched), cols, weights_of(a)));
+    if (const int64_t batch = std::min(some, most_batched); batch_applies(e, batch))
+        all = std::max(all,
+                       batch_prepared_bytes(batch, cols) + batch_partial_bytes(batch, cols, weights_of(a)));
     if (!splits(some, cols)) return all;
     int64_t blocks = 0;
     for (int64_t i = 0; i < a.params->as<MatmulParams>().n_weights; ++i)
@@ -379,6 +363,10 @@ size_t matmul_scratch(const Exec& e, const OpArgs& a) {
 
 void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
     multiply(e, a, scratch, {a.in[0], scratch});
+}
+
+void prepare_few(const Exec& e, const ProductArgs& a, std::span<std::byte> memory) {
+    prepare_rows(e, a, arranged<8>(memory.data(), a.x.rows, a.x.cols));
 }
 
 size_t run_joined(const Exec& e, std::span<const BoundInstr> instrs) { return join_first(e, instrs); }

@@ -29,9 +29,6 @@ constexpr int most_slots = 8;
 // Tiles of a run: of 256 columns, for these share what scales are times.
 constexpr int64_t run_step = 4, least_run = 8, most_run = 128;
 
-// Tables would need shared memory of their own.
-constexpr TileCodes batch_formats = tile_codes_if([](TileFormat f) { return !f.table; }, Formats{});
-
 struct BatchArgs : ProductArgs {
     WarpgroupRows prepared;
     uint32_t code[max_matmul_weights];
@@ -75,7 +72,7 @@ __device__ __forceinline__ void warpgroup_multiply(float (*d)[4], const uint32_t
 template <int bytes>
 __device__ void read_words(uint32_t at, uint32_t* out) {
     if constexpr (bytes == 4) {
-        *out = load_shared4(at);
+        *out = load_shared(at);
     } else if constexpr (bytes == 8) {
         const Words2 v = load_shared8(at);
         for (int i = 0; i < 2; ++i) out[i] = v.w[i];
@@ -233,21 +230,7 @@ class BatchProduct {
 // warp.
 template <int n>
 __device__ bool join_runs(Words4* partial, int run, int runs, int* done, Sums<n>& sums) {
-#pragma unroll
-    for (int i = 0; i < n; ++i) {
-        Words4 w;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) w.w[j] = float_bits(sums.d[i][j]);
-        partial[(run * n + i) * 32 + lane()] = w;
-    }
-    sync_warp();
-    int before = 0;
-    if (lane() == 0) {
-        before = atomic_add_release(done, 1);
-        if (before == runs - 1) fence();
-    }
-    if (shuffle(before, 0) != runs - 1) return false;
-    sync_warp();
+    if (!leave_run(partial, run, runs, done, sums)) return false;
     sums = Sums<n>{};
     for (int r = 0; r < runs; ++r)
 #pragma unroll
@@ -277,7 +260,7 @@ __global__ void __launch_bounds__(warpgroup_threads, 2) batch_kernel(BatchArgs a
               tiles = left < args.run_tiles[which] ? left : args.run_tiles[which];
     int64_t block_bytes = 0;
     Sums<n> sums;
-    with_format<batch_formats>(args.code[which], [&]<uint32_t code>() {
+    with_format<codes_without_table>(args.code[which], [&]<uint32_t code>() {
         constexpr TileFormat f = format_of(code);
         block_bytes = f.block_bytes(k);
         // One behind the last is read as the last.
@@ -323,11 +306,7 @@ int64_t partial_words(int64_t blocks, const Runs& runs, int64_t rows) {
 
 }  // namespace
 
-size_t batch_prepared_bytes(int64_t rows, int64_t cols) {
-    const int64_t padded = batch_rows(rows);
-    return static_cast<size_t>(TileFormat::tiles(cols) * padded * WarpgroupRows::row_bytes) +
-           static_cast<size_t>(padded) * sizeof(float);
-}
+size_t batch_prepared_bytes(int64_t rows, int64_t cols) { return rows_bytes(batch_rows(rows), cols); }
 
 size_t batch_partial_bytes(int64_t rows, int64_t cols, std::span<const Tensor> weights) {
     int64_t words = 0;
@@ -348,7 +327,7 @@ bool multiply_batch(const Exec& e, const ProductArgs& product, std::span<const T
     int64_t grid = 0, words = 0, counters = 0;
     for (size_t i = 0; i < types.size(); ++i) {
         a.code[i] = format_code(tiles_of(types[i]));
-        if (!batch_formats.has(a.code[i])) return false;
+        if (!codes_without_table.has(a.code[i])) return false;
         const int64_t blocks = a.segment[i].blocks;
         const Runs runs = runs_of(blocks, cols);
         a.runs[i] = static_cast<int32_t>(runs.count);

@@ -15,6 +15,8 @@ struct RowBlockArgs : ProductArgs {
     bool paired = false;                     // the row blocks of both weights in turn
     bool table_used = false;
     int32_t unit = 0;  // columns of x that a warp takes at once, or a multiple of those of each weight
+
+    __host__ __device__ int64_t table_bytes() const { return table_used ? int64_t{table_size} : 0; }
 };
 
 // Where a row block is: of which weight, and its number there; -1: there is none.
@@ -23,6 +25,7 @@ struct RowBlockPlace {
 
     // Of the thread block's number `slot`.
     __device__ RowBlockPlace(const RowBlockArgs& a, int slot) : RowBlockPlace() {
+        static_assert(max_matmul_weights == 3);
         const int turn = slot >> (block_warp_bits - a.split_bits), side = slot & (a.height - 1);
         const int at = (turn * static_cast<int>(grid_x()) + static_cast<int>(block_x())) * a.height + side;
         if (at >= a.blocks) return;
@@ -36,31 +39,40 @@ struct RowBlockPlace {
     __device__ RowBlockPlace() : which(-1), block(0) {}
 };
 
-// What a result is added to.
+// What a result is added to: of row `row` of the weight and row `column` of x.
 struct Added {
     float bias = 0, residual = 0;
-    __device__ Added(const RowBlockArgs& a, const RowBlockPlace& at, int row) {
+    __device__ Added(const RowBlockArgs& a, const RowBlockPlace& at, int row, int64_t column) {
         const Segment& s = a.segment[at.which];
         if (s.bias) bias = s.bias.row(0)[row];
-        if (a.residual) residual = a.residual.row(0)[s.first_col + row];
+        if (a.residual) residual = a.residual.row(column)[s.first_col + row];
     }
     __device__ Added() {}
 };
 
+// The sum of what the warps that share a row block left, `step` floats apart.
+__device__ inline float sum_of_splits(const RowBlockArgs& a, const float* of, int step) {
+    float sum = 0;
+#pragma unroll
+    for (int p = 0; p < block_warps; ++p) sum += p < 1 << a.split_bits ? of[step * p] : 0;
+    return sum;
+}
+
 // A warp's share of a row block's columns: so many of the launch's units from `first` on.
 struct WarpShare {
-    int first, units;
+    int first, units, most;  // `most`: that any warp has
 
     __device__ explicit WarpShare(const RowBlockArgs& a) {
         const int splits = 1 << a.split_bits, split = warp_index() & (splits - 1);
-        const int all = (a.x.cols + a.unit - 1) / a.unit, each = (all + splits - 1) >> a.split_bits;
-        first = split * each;
-        units = first >= all ? 0 : first + each <= all ? each : all - first;
+        const int all = (a.x.cols + a.unit - 1) / a.unit;
+        most = (all + splits - 1) >> a.split_bits;
+        first = split * most;
+        units = first >= all ? 0 : first + most <= all ? most : all - first;
     }
 };
 
-// The warp's number among those that begin a thread block's row blocks, and how many of these numbers there
-// are for each of its turns up to row block n.
+// The warp's row block of each turn: number `at` in the first, of which it is the thread block's `mine`th,
+// and `step` further on in the next. up_to(n): of how many turns it lies before row block n.
 struct WarpTurns {
     int mine, at, step;
     __device__ explicit WarpTurns(const RowBlockArgs& a)
@@ -74,7 +86,7 @@ struct WarpTurns {
     }
 };
 
-// Where row blocks of one format begin, the warp's from turn `first` on.
+// Where the warp's row blocks begin, if all weights have one format; `slot`: of its first.
 template <TileFormat f>
 struct UniformBlocks {
     const RowBlockArgs& a;
@@ -90,6 +102,62 @@ struct StridedBlocks {
     const std::byte* data;
     int64_t stride;
     __device__ const std::byte* operator()(int i) const { return data + i * stride; }
+};
+
+// A warp's way through its row blocks, of one format: `from(i)` is where number i begins. Its first units are
+// on their way from the beginning on, before there is anything to multiply them by.
+template <class Unit, class From>
+class RowBlockStream {
+  public:
+    // `units` of each row block are the warp's, from `first` on; of k columns.
+    __device__ RowBlockStream(const From& from, int count, int first, int units, int64_t k)
+        : from_(from),
+          n_tiles_(static_cast<int>(TileFormat::tiles(k))),
+          count_(count),
+          first_(first),
+          units_(units) {
+        if (left() == 0) return;
+        reads_ = from(0);
+#pragma unroll
+        for (int i = 0; i < Unit::ahead; ++i)
+            if (i < left()) load(ahead_[i]);
+    }
+
+    // For each row block: work.begin(its data), add(unit, number) and added(so many) for each unit, end(); or
+    // none() where the warp has no units.
+    template <class Work>
+    __device__ void run(Work&& work) {
+        if (units_ == 0)
+            for (int i = 0; i < count_; ++i) work.none();
+        int unit = 0, number = 0;
+        for (int left = this->left(); left > 0;) {
+#pragma unroll
+            for (int i = 0; i < Unit::ahead; ++i) {
+                if (left == 0) break;
+                if (unit == 0) work.begin(from_(number));
+                work.add(ahead_[i], unit);
+                if (left > Unit::ahead) load(ahead_[i]);
+                --left, ++unit;
+                work.added(unit);
+                if (unit != units_) continue;
+                work.end();
+                unit = 0, ++number;
+            }
+        }
+    }
+
+  private:
+    __device__ int left() const { return count_ * units_; }
+    __device__ void load(Unit& u) {
+        u.load(reads_, n_tiles_, first_ + next_);
+        if (++next_ == units_) next_ = 0, ++block_, reads_ = block_ < count_ ? from_(block_) : reads_;
+    }
+
+    const From from_;
+    const int n_tiles_, count_, first_, units_;
+    const std::byte* reads_ = nullptr;  // the row block of the unit to be read next
+    int next_ = 0, block_ = 0;          // that unit, and the row block's number
+    Unit ahead_[Unit::ahead];
 };
 
 // Calls run.operator()<format>(blocks, count, turn) for each weight that the warp has row blocks of among the

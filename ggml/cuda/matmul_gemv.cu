@@ -27,7 +27,7 @@ constexpr int warp_columns = 128;
 // another. A norm's weight is multiplied with; its factor is the whole row's, and comes at the end. Returns
 // the sum of the squares.
 template <int n, bool normed>
-__device__ float prepare_share(const GemvArgs& a, const WarpShare& share, std::byte* values, float* inverse) {
+__device__ float prepare_share(const GemvArgs& a, const WarpShare& share, const WarpRow& to_row) {
     constexpr int at_once = normed ? 4 : 8, units = at_once / n;
     const auto column = [&](int unit, int j) {
         const int u = unit < share.units ? unit : 0;
@@ -57,26 +57,26 @@ __device__ float prepare_share(const GemvArgs& a, const WarpShare& share, std::b
                     most = fmaxf(most, fabsf(v[j][i]));
                 }
             const float scale = range_factor(warp_max(most));
-            const Activations<1> to{values + (first + u) * n * 2 * warp_columns, nullptr, 0};
+            const Activations<1> to{to_row.values + (first + u) * n * 2 * warp_columns, nullptr, 0};
 #pragma unroll
             for (int j = 0; j < n; ++j)
                 to.column(0).put(j * 32 + lane(), {{half2(v[j][0] * scale, v[j][1] * scale),
                                                     half2(v[j][2] * scale, v[j][3] * scale)}});
-            if (lane() == 0) inverse[first + u] = 1 / scale;
+            if (lane() == 0) to_row.inverse[first + u] = 1 / scale;
         }
     }
     return squares;
 }
 
 template <bool normed>
-__device__ float prepare_share(const GemvArgs& a, const WarpShare& share, std::byte* values, float* inverse) {
+__device__ float prepare_share(const GemvArgs& a, const WarpShare& share, const WarpRow& to_row) {
     switch (a.unit / warp_columns) {
         case 1:
-            return prepare_share<1, normed>(a, share, values, inverse);
+            return prepare_share<1, normed>(a, share, to_row);
         case 2:
-            return prepare_share<2, normed>(a, share, values, inverse);
+            return prepare_share<2, normed>(a, share, to_row);
         default:
-            return prepare_share<4, normed>(a, share, values, inverse);
+            return prepare_share<4, normed>(a, share, to_row);
     }
 }
 
@@ -91,28 +91,23 @@ __device__ inline void keep_normed(const GemvArgs& a, float factor) {
 // Block x: `height` row blocks, and as many again `grid_x()` times that further on.
 template <uint32_t... codes>
 __global__ void __launch_bounds__(row_block_threads, resident_blocks) gemv_kernel(GemvArgs a) {
-    static_assert(max_matmul_weights == 3);
-    std::byte* shared = shared_memory();
-    if (a.table_used) shared += size_t{32} << 10;
+    std::byte* shared = shared_memory() + a.table_bytes();
     auto* const sums = reinterpret_cast<float*>(shared);  // [slot][split][16]
     shared += (a.slots << a.split_bits) * 64;
     auto* const squares = reinterpret_cast<float*>(shared);  // of each warp's share
     shared += block_warps * sizeof(float);
 
-    const int i16 = thread_index() % 16, splits = 1 << a.split_bits;
+    const int i16 = thread_index() % 16;
     const WarpTurns turns(a);
     const WarpShare share(a);
-    const int units = (a.x.cols / a.unit + splits - 1) >> a.split_bits;  // at most, of a share
-    const int inverse_bytes = (units + 3) / 4 * 16;
-    std::byte* const mine = shared + warp_index() * (inverse_bytes + units * 2 * a.unit);
-    const WarpRow x{mine + inverse_bytes, reinterpret_cast<const float*>(mine)};
+    const int inverse_bytes = (share.most + 3) / 4 * 16;
+    std::byte* const mine = shared + warp_index() * (inverse_bytes + share.most * 2 * a.unit);
+    const WarpRow x{mine + inverse_bytes, reinterpret_cast<float*>(mine)};
     Added added;  // the first results' share comes while the weights do
     const auto ready = [&] {
         wait_for_previous();
-        auto* const values = const_cast<std::byte*>(x.values);
-        auto* const inverse = const_cast<float*>(x.inverse);
-        float sum = a.norm.on && a.norm.weight ? prepare_share<true>(a, share, values, inverse)
-                                               : prepare_share<false>(a, share, values, inverse);
+        float sum =
+            a.norm.on && a.norm.weight ? prepare_share<true>(a, share, x) : prepare_share<false>(a, share, x);
         if (a.norm.on) sum = warp_sum(sum);
         if (lane() == 0) squares[warp_index()] = sum;
         if (a.table_used) sync_block();
@@ -120,25 +115,32 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) gemv_kerne
         if (thread_index() >= 16 * a.slots) return;
         const RowBlockPlace at(a, thread_index() / 16);
         if (at.which >= 0 && 16 * at.block + i16 < a.segment[at.which].rows)
-            added = Added(a, at, 16 * at.block + i16);
+            added = Added(a, at, 16 * at.block + i16, 0);
     };
     uint32_t table = 0;
     if (a.table_used) table = fill_table(a.table);
     float* const to = sums + warp_index() * 16;
     constexpr int step = 16 * block_warps;
+    const auto stream_of = [&]<TileFormat f, class From>(const From& from, int count) {
+        const int per_unit = a.unit / GemvUnit<f>::columns;
+        return RowBlockStream<GemvUnit<f>, From>(from, count, share.first * per_unit, share.units * per_unit,
+                                                 a.x.cols);
+    };
+    const auto work_of = [&]<TileFormat f>(float* partial) {
+        return GemvWork<f>{x, table, partial, step, a.unit / GemvUnit<f>::columns, a.x.cols};
+    };
     if constexpr (sizeof...(codes) == 1) {
         constexpr TileFormat f = format_of((codes, ...));
-        GemvStream<f, UniformBlocks<f>> stream({a, turns.mine}, turns.up_to(a.blocks), share,
-                                               a.unit / GemvUnit<f>::columns, a.x.cols);
+        auto stream =
+            stream_of.template operator()<f>(UniformBlocks<f>{a, turns.mine}, turns.up_to(a.blocks));
         ready();
-        stream.run(x, table, to, step);
+        stream.run(work_of.template operator()<f>(to));
     } else {
         ready();
         for_each_weight<codes...>(a, 0, a.slots,
                                   [&]<TileFormat f>(const StridedBlocks& blocks, int count, int turn) {
-                                      GemvStream<f, StridedBlocks> stream(
-                                          blocks, count, share, a.unit / GemvUnit<f>::columns, a.x.cols);
-                                      stream.run(x, table, to + turn * step, step);
+                                      stream_of.template operator()<f>(blocks, count)
+                                          .run(work_of.template operator()<f>(to + turn * step));
                                   });
     }
     sync_block();
@@ -146,7 +148,7 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) gemv_kerne
     float factor = 1;
     if (a.norm.on) {
         float sum = 0;
-        for (int p = 0; p < splits; ++p) sum += squares[p];
+        for (int p = 0; p < 1 << a.split_bits; ++p) sum += squares[p];
         factor = 1 / sqrtf(sum / static_cast<float>(a.x.cols) + a.norm.eps);
         if (a.norm.out && block_x() == 0) keep_normed(a, factor);
     }
@@ -155,13 +157,9 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) gemv_kerne
         const int row = 16 * place.block + i16;
         if (place.which < 0 || row >= a.segment[place.which].rows) continue;
         const auto total = [&](int slot) {
-            const float* const of = sums + (slot << a.split_bits) * 16 + i16;
-            float sum = 0;
-#pragma unroll
-            for (int p = 0; p < block_warps; ++p) sum += p < splits ? of[16 * p] : 0;
-            return sum * factor;
+            return sum_of_splits(a, sums + (slot << a.split_bits) * 16 + i16, 16) * factor;
         };
-        if (i != thread_index()) added = Added(a, place, row);
+        if (i != thread_index()) added = Added(a, place, row, 0);
         if (!a.paired) {
             a.out.row(0)[a.segment[place.which].first_col + row] =
                 total(i / 16) + added.bias + added.residual;
@@ -191,7 +189,7 @@ bool multiply_gemv(const Exec& e, const ProductArgs& product, std::span<const Ty
     if (grid == 0) return false;
     const int64_t units = ceil_div(k / a.unit, int64_t{1} << a.split_bits);
     const size_t shared =
-        (a.table_used ? size_t{32} << 10 : 0) + (static_cast<size_t>(a.slots) << a.split_bits) * 64 +
+        static_cast<size_t>(a.table_bytes()) + (static_cast<size_t>(a.slots) << a.split_bits) * 64 +
         block_warps *
             (sizeof(float) + static_cast<size_t>(round_up(units, int64_t{4}) * 4 + units * 2 * a.unit));
     if (shared > e.card->shared_per_block) return false;

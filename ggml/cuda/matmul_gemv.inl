@@ -53,21 +53,11 @@ struct GemvUnit {
     }
 };
 
-__device__ inline float of_byte(uint32_t byte) { return bits_float(0x4b000000 | byte) - 8388608.0f; }
-
 // The scale (which = 0) or minimum (1) of the lane's group 2t + `side`, of row g + 8 half.
 template <TileFormat f>
 __device__ float gemv_scale(const GemvUnit<f>& u, int half, int side, int which) {
-    const LaneTile<f>& s = u.scale[f.group == 64 ? side : 0];
-    const int at = half * (f.min ? 2 : 1) + which, i = at * f.groups() + (f.group == 64 ? 0 : side);
-    if constexpr (!f.factor()) {
-        return half_of(s.scales[i / 2], i % 2);
-    } else {
-        const float d = half_of(s.super[at / 2], at % 2);
-        const uint32_t byte = s.scales[i / 4] >> (i % 4 * 8) & 255;
-        if (which == 1) return d * half_of(byte, 0);
-        return d * (f.min ? of_byte(byte >> (8 - f.factor_bits)) : of_byte(byte) - 128.0f);
-    }
+    constexpr bool apart = GemvUnit<f>::sets == 2;
+    return exact_scale_of(u.scale[apart ? side : 0], half, apart ? 0 : side, which);
 }
 
 // Two of the products' operands that a lane has of x, per step of its group.
@@ -177,76 +167,43 @@ class GemvSums {
 // x as a warp has it, of its share of the columns alone: in f16 times a power of two that is each launch
 // unit's own, and what takes that back.
 struct WarpRow {
-    const std::byte* values;
-    const float* inverse;
+    std::byte* values;
+    float* inverse;
 };
 
-// A warp's way through its row blocks, of one format: `from(i)` is where number i begins. Its first units are
-// on their way from the beginning on, before there is anything to multiply them by.
-template <TileFormat f, class From>
-class GemvStream {
-  public:
-    // `per_unit`: units of the format in one of the launch.
-    __device__ GemvStream(const From& from, int count, const WarpShare& share, int per_unit, int64_t k)
-        : from_(from),
-          k_(k),
-          n_tiles_(static_cast<int>(TileFormat::tiles(k))),
-          count_(count),
-          first_(share.first * per_unit),
-          units_(share.units * per_unit),
-          per_unit_(per_unit) {
-        if (left() == 0) return;
-        reads_ = from(0);
-#pragma unroll
-        for (int i = 0; i < Unit::ahead; ++i)
-            if (i < left()) load(ahead_[i]);
-    }
+// What a warp does with its units of a row block (RowBlockStream): sums of the row blocks go to `partial`, 16
+// floats each, `step` floats apart.
+template <TileFormat f>
+struct GemvWork {
+    const WarpRow x;
+    const uint32_t table;
+    float* partial;
+    const int step, per_unit;  // units of the format in one of the launch
+    const int64_t k;
 
-    // Sums of the row blocks go to `partial`, 16 floats each, `step` floats apart.
-    __device__ void run(const WarpRow& x, uint32_t table, float* partial, int step) {
-        if (units_ == 0)
-            for (int i = 0; i < count_; ++i, partial += step)
-                if (lane() < 16) partial[lane()] = 0;
-        const int g = lane() / 4;
-        GemvSums<f> sums{};
-        float factor[2];
-        int unit = 0, of_launch = 0, number = 0;
-        for (int left = this->left(); left > 0;) {
-#pragma unroll
-            for (int i = 0; i < Unit::ahead; ++i) {
-                if (left == 0) break;
-                if (unit == 0) {
-                    const std::byte* const block = from_(number);
-                    for (int half = 0; half < 2; ++half)
-                        factor[half] = row_factor<f>(block, k_, g + 8 * half);
-                }
-                ahead_[i].take_groups();
-                sums.add(ahead_[i], GemvColumns<f>(x.values, unit), table);
-                if (left > Unit::ahead) load(ahead_[i]);
-                --left, ++unit;
-                if ((unit & (per_unit_ - 1)) == 0) sums.scale(x.inverse[of_launch++]);
-                if (unit != units_) continue;
-                for (int half = 0; half < 2; ++half) {
-                    const float sum = sums.sum(half) * factor[half];
-                    if (lane() % 4 == 0) partial[g + 8 * half] = sum;
-                }
-                unit = of_launch = 0, ++number, partial += step, sums = GemvSums<f>{};
-            }
+    GemvSums<f> sums{};
+    float factor[2] = {};
+    int of_launch = 0;
+
+    __device__ void begin(const std::byte* block) {
+        for (int half = 0; half < 2; ++half) factor[half] = row_factor<f>(block, k, lane() / 4 + 8 * half);
+    }
+    __device__ void add(GemvUnit<f>& u, int unit) {
+        u.take_groups();
+        sums.add(u, GemvColumns<f>(x.values, unit), table);
+    }
+    __device__ void added(int units) {
+        if ((units & (per_unit - 1)) == 0) sums.scale(x.inverse[of_launch++]);
+    }
+    __device__ void end() {
+        for (int half = 0; half < 2; ++half) {
+            const float sum = sums.sum(half) * factor[half];
+            if (lane() % 4 == 0) partial[lane() / 4 + 8 * half] = sum;
         }
+        of_launch = 0, partial += step, sums = GemvSums<f>{};
     }
-
-  private:
-    using Unit = GemvUnit<f>;
-    __device__ int left() const { return count_ * units_; }
-    __device__ void load(Unit& u) {
-        u.load(reads_, n_tiles_, first_ + next_);
-        if (++next_ == units_) next_ = 0, ++block_, reads_ = block_ < count_ ? from_(block_) : reads_;
+    __device__ void none() {
+        if (lane() < 16) partial[lane()] = 0;
+        partial += step;
     }
-
-    const From from_;
-    const int64_t k_;
-    const int n_tiles_, count_, first_, units_, per_unit_;
-    const std::byte* reads_ = nullptr;  // the row block of the unit to be read next
-    int next_ = 0, block_ = 0;          // that unit, and the row block's number
-    Unit ahead_[Unit::ahead];
 };

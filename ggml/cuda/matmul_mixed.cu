@@ -15,46 +15,36 @@ namespace {
 #include "ggml/cuda/matmul_row.inl"
 #include "ggml/cuda/warpgroup.inl"
 
-// Tables would need shared memory of their own.
-constexpr TileCodes mixed_formats = tile_codes_if([](TileFormat f) { return !f.table; }, Formats{});
-
 // Of the weights.
 struct MixedCodes {
     uint32_t code[max_matmul_weights];
 };
 
 constexpr int mixed_halves = 2;
-using MixedCopies = RowCopies<mixed_halves>;
+using MixedRows = BlockRows<mixed_halves>;
 using MixedShape = WarpgroupShape<mixed_halves>;
 
 // Block x: 256 rows of x; block y: 128 rows of one of the weights.
 __global__ void __launch_bounds__(warpgroup_threads, 1)
     mixed_kernel(ProductArgs args, MixedCodes codes, WarpgroupRows x) {
     if (!has_warpgroups()) return;
-    std::byte* const memory = shared_memory();
-    auto* const inverse = reinterpret_cast<float*>(memory + MixedCopies::shared_bytes);
     int64_t first = int64_t{block_y()} * MixedShape::row_blocks;
     const int which = segment_at(args, MixedShape::row_blocks, first);
     const Segment& s = args.segment[which];
     const int64_t k = args.x.cols, first_row = block_x() * MixedShape::columns, block = first + warp_index();
+    const MixedRows block_rows{shared_memory(), x, first_row};
     int64_t block_bytes = 0;
     Sums<16 * mixed_halves> sums;
-    with_format<mixed_formats>(codes.code[which], [&]<uint32_t code>() {
+    with_format<codes_without_table>(codes.code[which], [&]<uint32_t code>() {
         constexpr TileFormat f = format_of(code);
         block_bytes = f.block_bytes(k);
         WarpgroupProduct<f, mixed_halves> product(
             s.data + (block < s.blocks ? block : s.blocks - 1) * block_bytes, k);
-        MixedCopies copies(memory, x, first_row);
-        sync_block();
-        wait_for_previous();
-        copies.begin(product.tiles());
-        if (const int i = thread_index(); i < MixedShape::columns && first_row + i < x.padded)
-            inverse[i] = x.inverse[first_row + i];
-        product.multiply(copies, 0);
+        block_rows.multiply(product, 0);
         sums = product.sums;
     });
     sync_block();
-    if (block < s.blocks) store_fragments(args, s, block_bytes, block, first_row, inverse - first_row, sums);
+    if (block < s.blocks) store_fragments(args, s, block_bytes, block, first_row, block_rows.inverse(), sums);
 }
 
 }  // namespace
@@ -66,7 +56,7 @@ bool mixes_warpgroup(const Exec& e, const ProductArgs& a, std::span<const Type> 
                   narrow = blocks_for(a.x.rows, WarpgroupRows::rows);
     int64_t together = 0, apart = 0;
     for (size_t i = 0; i < weights.size(); ++i) {
-        if (!mixed_formats.has(format_code(tiles_of(weights[i])))) return false;
+        if (!codes_without_table.has(format_code(tiles_of(weights[i])))) return false;
         const int64_t groups = blocks_for(a.segment[i].blocks, MixedShape::row_blocks);
         together += groups;
         apart +=
@@ -83,9 +73,8 @@ void multiply_mixed_warpgroup(const Exec& e, const ProductArgs& a, std::span<con
         codes.code[i] = format_code(tiles_of(weights[i]));
         groups += blocks_for(a.segment[i].blocks, MixedShape::row_blocks);
     }
-    constexpr size_t shared = MixedCopies::shared_bytes + MixedShape::columns * sizeof(float);
     const Dims dims{blocks_for(a.x.rows, MixedShape::columns), static_cast<int32_t>(groups), 1,
-                    warpgroup_threads, shared};
+                    warpgroup_threads, MixedRows::shared_bytes};
     launch(mixed_kernel, dims, *e.stream, a, codes, warpgroup_rows(scratch, a.x.rows, a.x.cols));
 }
 

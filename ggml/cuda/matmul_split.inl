@@ -58,21 +58,8 @@ __global__ void __launch_bounds__(256, resident_blocks) split_kernel(MatmulArgs 
         product.multiply(table, columns, sums, more ? next.data : nullptr);
         const int64_t place = block_z() * range.count + block - range.first;
         Words4* const partial = range.partial + place * runs * n * 32;
-#pragma unroll
-        for (int i = 0; i < n; ++i) {
-            const Words4 w{{float_bits(sums.d[i][0]), float_bits(sums.d[i][1]), float_bits(sums.d[i][2]),
-                            float_bits(sums.d[i][3])}};
-            partial[(block_y() * n + i) * 32 + lane()] = w;
-        }
         int* const done = range.done + place;
-        sync_warp();
-        int before = 0;
-        if (lane() == 0) {
-            before = atomic_add_release(done, 1);
-            if (before == runs - 1) fence();  // not for every run: it would empty the cache that x is in
-        }
-        if (shuffle(before, 0) == runs - 1) {
-            sync_warp();
+        if (leave_run(partial, block_y(), runs, done, sums)) {
             finish_split<f, n>(a, now, first, partial);
             if (lane() == 0) *done = 0;
         }

@@ -1,5 +1,22 @@
 // How the sums of a product become its results: scaled back, with bias and residual, or two of them as a
-// gated unit.
+// gated unit. Before that the sums of columns that were cut into runs, each some warp's, come together.
+
+// Leaves the fragments of run `run`, to be read by whoever is the last to leave one of the `runs` (true); the
+// whole warp. `partial`: [run][8 rows of x][lane]; `done`: how many have been left, for the last to set back.
+template <int n>
+__device__ bool leave_run(Words4* partial, int run, int runs, int* done, const Sums<n>& sums) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) partial[(run * n + i) * 32 + lane()] = words_of(sums.d[i]);
+    sync_warp();
+    int before = 0;
+    if (lane() == 0) {
+        before = atomic_add_release(done, 1);
+        if (before == runs - 1) fence();  // not for every run: it would empty the cache that x is in
+    }
+    const bool last = shuffle(before, 0) == runs - 1;
+    if (last) sync_warp();
+    return last;
+}
 
 // The sum of a product as the result it stands for.
 template <TileFormat f, int width>

@@ -36,11 +36,6 @@ __device__ void exchange_halves(const Sums<32>& sums, std::byte* memory, Sums<16
     }
 }
 
-template <TileFormat f, int halves>
-constexpr size_t shared_bytes() {
-    return table_bytes(f) + RowCopies<halves>::shared_bytes + halves * WarpgroupRows::rows * sizeof(float);
-}
-
 // Block x: 128 `halves` rows of x; block y: 128 rows of one of the weights, or, with a unit, 64 of both.
 template <uint32_t code, int halves>
 __global__ void __launch_bounds__(warpgroup_threads, 1)
@@ -49,7 +44,6 @@ __global__ void __launch_bounds__(warpgroup_threads, 1)
     constexpr TileFormat f = format_of(code);
     using S = WarpgroupShape<halves>;
     std::byte* const memory = shared_memory() + table_bytes(f);
-    auto* const inverse = reinterpret_cast<float*>(memory + RowCopies<halves>::shared_bytes);
     uint32_t table = 0;
     const bool paired = halves == 2 && unit.on;
     int64_t first = int64_t{block_y()} * (paired ? S::row_blocks / 2 : S::row_blocks);
@@ -62,26 +56,20 @@ __global__ void __launch_bounds__(warpgroup_threads, 1)
     WarpgroupProduct<f, halves> product(s.data + (block < s.blocks ? block : s.blocks - 1) * f.block_bytes(k),
                                         k);
     if constexpr (f.table) table = fill_table(args.table);
-    RowCopies<halves> copies(memory, x, first_row);
-    sync_block();
-    wait_for_previous();
-    copies.begin(product.tiles());
-    if (const int i = thread_index(); i < S::columns && first_row + i < x.padded)
-        inverse[i] = x.inverse[first_row + i];
-    product.multiply(copies, table);
+    const BlockRows<halves> block_rows{memory, x, first_row};
+    block_rows.multiply(product, table);
     sync_block();
 
-    const float* const inverse_of = inverse - first_row;  // by the row of x
     if constexpr (halves == 2)
         if (paired) {
             Sums<16> both[2];
             exchange_halves(product.sums, memory, both);
             const int64_t mine = first_row + warp_index() / 4 * WarpgroupRows::rows;
             if (block < s.blocks && mine < rows)
-                store_gated_fragments<f>(args, unit, block, mine, inverse_of, both);
+                store_gated_fragments<f>(args, unit, block, mine, block_rows.inverse(), both);
             return;
         }
-    if (block < s.blocks) store_fragments<f>(args, s, block, first_row, inverse_of, product.sums);
+    if (block < s.blocks) store_fragments<f>(args, s, block, first_row, block_rows.inverse(), product.sums);
 }
 
 template <TileFormat f, int halves>
@@ -91,7 +79,7 @@ Dims dims_of(const ProductArgs& a, const UnitArgs& unit) {
     for (int i = 0; i < a.segments; ++i) groups += blocks_for(a.segment[i].blocks, S::row_blocks);
     if (unit.on) groups = blocks_for(a.segment[0].blocks, S::row_blocks / 2);
     return {blocks_for(a.x.rows, S::columns), static_cast<int32_t>(groups), 1, warpgroup_threads,
-            shared_bytes<f, halves>()};
+            table_bytes(f) + BlockRows<halves>::shared_bytes};
 }
 
 template <TileFormat f, int halves>
@@ -108,10 +96,7 @@ int64_t turns(const Exec& e, const ProductArgs& a, const UnitArgs& unit) {
 
 }  // namespace
 
-size_t warpgroup_scratch(int64_t rows, int64_t cols) {
-    return static_cast<size_t>(warpgroup_value_bytes(rows, cols)) +
-           static_cast<size_t>(padded_rows(rows)) * sizeof(float);
-}
+size_t warpgroup_scratch(int64_t rows, int64_t cols) { return rows_bytes(padded_rows(rows), cols); }
 
 void prepare_warpgroup(const Exec& e, const ProductArgs& a, std::span<std::byte> scratch) {
     prepare_rows(e, a, warpgroup_rows(scratch, a.x.rows, a.x.cols));

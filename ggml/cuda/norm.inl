@@ -12,8 +12,7 @@ template <bool fours, bool constant = false>
 __device__ void norm_columns(const float* row, int n, int c, float (&v)[4]) {
     if constexpr (fours) {
         const float* const at = row + (c < n ? c : 0);
-        const Words4 four = constant ? load16(at) : *reinterpret_cast<const Words4*>(at);
-        for (int j = 0; j < 4; ++j) v[j] = bits_float(four.w[j]);
+        floats_of(constant ? load16(at) : *reinterpret_cast<const Words4*>(at), v);
     } else {
         for (int j = 0; j < 4; ++j)
             v[j] = c + j >= n ? 0 : constant ? bits_float(load4(row + c + j)) : row[c + j];

@@ -67,10 +67,10 @@ void multiply_mixed_warpgroup(const Exec&, const ProductArgs&, std::span<const T
 // done, where there is no kernel for them. A pair of one type may end in a unit.
 bool multiply_gemv(const Exec&, const ProductArgs&, std::span<const Type> types,
                    const UnitArgs& ends_in = {false, {}, Tensor{}});
-// The same of some rows, where few_applies() to them. `prepared` are they as fragments.
+// The same of some rows, where few_applies() to them; prepare_few() converts them, in memory as fragments.
 bool few_applies(const Exec&, int64_t rows, int64_t cols);
-bool multiply_few(const Exec&, const ProductArgs&, std::span<const Type> types,
-                  std::span<std::byte> prepared);
+void prepare_few(const Exec&, const ProductArgs&, std::span<std::byte> memory);
+bool multiply_few(const Exec&, const ProductArgs&, std::span<const Type> types, std::span<std::byte> memory);
 
 // Products of rows that batch_applies() to, by weights of any types, in one launch; false, and nothing is
 // done, where there is no kernel for them. The memory is as large as these say, more for more rows.

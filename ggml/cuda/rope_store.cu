@@ -29,8 +29,7 @@ constexpr int parts_of(int dim) { return (dim + warp_columns - 1) / warp_columns
 enum class Reads : uint8_t { singly, adjacent_fours, half_fours };
 
 __device__ void read_four(const float* from, float (&v)[4]) {
-    const Words4 four = *reinterpret_cast<const Words4*>(from);
-    for (int j = 0; j < 4; ++j) v[j] = bits_float(four.w[j]);
+    floats_of(*reinterpret_cast<const Words4*>(from), v);
 }
 
 // Columns c .. c + 3 of a head, rotated by `cs` unless that is null; zeros behind the last.
@@ -175,8 +174,7 @@ template <bool fours>
 __device__ void store_floats(const float (&v)[4], int n, float* to) {
     if (n <= 0) return;
     if constexpr (fours)
-        *reinterpret_cast<Words4*>(to) = {
-            {float_bits(v[0]), float_bits(v[1]), float_bits(v[2]), float_bits(v[3])}};
+        *reinterpret_cast<Words4*>(to) = words_of(v);
     else
         for (int j = 0; j < 4 && j < n; ++j) to[j] = v[j];
 }

@@ -196,8 +196,7 @@ __global__ void __launch_bounds__(norm_threads) norm_kernel(NormArgs a) {
             }
             if (c >= n) break;
             if constexpr (fours)
-                *reinterpret_cast<Words4*>(out + c) = {
-                    {float_bits(y[0]), float_bits(y[1]), float_bits(y[2]), float_bits(y[3])}};
+                *reinterpret_cast<Words4*>(out + c) = words_of(y);
             else
                 for (int k = 0; k < 4 && c + k < n; ++k) out[c + k] = y[k];
         }

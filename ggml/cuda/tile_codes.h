@@ -30,6 +30,10 @@ constexpr TileCodes tile_codes_if(const Wanted& wanted, FormatList<F...> /*all*/
     return list;
 }
 
+// Tables would need shared memory of their own in kernels that take any format.
+inline constexpr TileCodes codes_without_table =
+    tile_codes_if([](TileFormat f) { return !f.table; }, Formats{});
+
 // Calls fn.operator()<code>() for the code, if it is in the list. Not a function of its own: products of
 // warpgroups may not be under way where one is called.
 template <const TileCodes& list, class Fn, size_t... i>

@@ -22,6 +22,14 @@ struct View {
     __device__ explicit operator bool() const { return data != nullptr; }
 };
 
+// Four numbers as they are read and written at once.
+__device__ inline Words4 words_of(const float (&v)[4]) {
+    return {{float_bits(v[0]), float_bits(v[1]), float_bits(v[2]), float_bits(v[3])}};
+}
+__device__ inline void floats_of(const Words4& w, float (&v)[4]) {
+    for (int i = 0; i < 4; ++i) v[i] = bits_float(w.w[i]);
+}
+
 // Threads for a row of this many columns, one column each up to a limit: whole warps.
 inline int32_t threads_for(int64_t cols, int32_t most = 256) {
     const int64_t warps = (cols + 31) / 32;

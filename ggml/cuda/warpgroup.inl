@@ -38,14 +38,17 @@ struct WarpgroupRows {
 
 int64_t padded_rows(int64_t rows) { return round_up(rows, int64_t{WarpgroupRows::rows}); }
 
-inline int64_t warpgroup_value_bytes(int64_t rows, int64_t cols) {
-    return TileFormat::tiles(cols) * padded_rows(rows) * WarpgroupRows::row_bytes;
+// Of rows padded to whole tiles: their values, and with what takes them back.
+int64_t value_bytes(int64_t padded, int64_t cols) {
+    return TileFormat::tiles(cols) * padded * WarpgroupRows::row_bytes;
+}
+inline size_t rows_bytes(int64_t padded, int64_t cols) {
+    return static_cast<size_t>(value_bytes(padded, cols)) + static_cast<size_t>(padded) * sizeof(float);
 }
 
-// Memory of warpgroup_scratch() bytes cut into its parts; `padded`: rows, to whole tiles.
+// Memory of rows_bytes() cut into its parts.
 WarpgroupRows rows_in(std::span<std::byte> memory, int64_t padded, int64_t cols) {
-    std::byte* const behind = memory.data() + TileFormat::tiles(cols) * padded * WarpgroupRows::row_bytes;
-    return {memory.data(), reinterpret_cast<float*>(behind), padded};
+    return {memory.data(), reinterpret_cast<float*>(memory.data() + value_bytes(padded, cols)), padded};
 }
 inline WarpgroupRows warpgroup_rows(std::span<std::byte> memory, int64_t rows, int64_t cols) {
     return rows_in(memory, padded_rows(rows), cols);
@@ -53,12 +56,13 @@ inline WarpgroupRows warpgroup_rows(std::span<std::byte> memory, int64_t rows, i
 
 constexpr int block_warpgroups = 2, warpgroup_threads = 128 * block_warpgroups;  // of a block
 
-// A block's two warpgroups have 64 rows of the weights each, and the same `halves` times 128 rows of x.
+// Tiles of x on their way to a block, of `halves` times 128 rows.
 template <int halves>
 struct WarpgroupStages {
     static constexpr int count = 5, bytes = halves * WarpgroupRows::tile_bytes, all_bytes = count * bytes;
 };
 
+// A block's two warpgroups have 64 rows of the weights each, and the same `halves` times 128 rows of x.
 template <int halves>
 struct WarpgroupShape {
     static constexpr int row_blocks = 4 * block_warpgroups, columns = halves * WarpgroupRows::rows;
@@ -252,4 +256,34 @@ class WarpgroupProduct {
     int tiles_;
     LaneTile<f> codes_[in_place ? 1 : ahead];
     uint32_t a_[sets][4][4];
+};
+
+// Where a block has its rows of x, and behind their tiles what takes the results back; after a barrier by the
+// row of x.
+template <int halves>
+struct BlockRows {
+    using Shape = WarpgroupShape<halves>;
+    static constexpr size_t shared_bytes = RowCopies<halves>::shared_bytes + Shape::columns * sizeof(float);
+
+    std::byte* memory;
+    const WarpgroupRows& x;
+    int64_t first;
+
+    // The product with them, which begins when they are there; the whole block.
+    template <class Product>
+    __device__ __forceinline__ void multiply(Product& product, uint32_t table) const {
+        RowCopies<halves> copies(memory, x, first);
+        sync_block();
+        wait_for_previous();
+        copies.begin(product.tiles());
+        if (const int i = thread_index(); i < Shape::columns && first + i < x.padded)
+            factors()[i] = x.inverse[first + i];
+        product.multiply(copies, table);
+    }
+    __device__ const float* inverse() const { return factors() - first; }
+
+  private:
+    __device__ float* factors() const {
+        return reinterpret_cast<float*>(memory + RowCopies<halves>::shared_bytes);
+    }
 };

@@ -40,11 +40,6 @@ __device__ inline Words2 load_shared8(uint32_t address) {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "r"(address) : "memory");
     return v;
 }
-__device__ inline uint32_t load_shared4(uint32_t address) {
-    uint32_t v;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-    return v;
-}
 __device__ inline void barrier_begin(uint32_t barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -226,7 +221,6 @@ __device__ inline void publish_shared() {}
 __device__ inline std::byte* shared_at(uint32_t) { return nullptr; }
 __device__ inline Words4 load_shared16(uint32_t) { return {}; }
 __device__ inline Words2 load_shared8(uint32_t) { return {}; }
-__device__ inline uint32_t load_shared4(uint32_t) { return 0; }
 __device__ inline void barrier_begin(uint32_t, int) {}
 __device__ inline void publish_barriers() {}
 __device__ inline void barrier_arrive(uint32_t) {}

@@ -16,24 +16,9 @@ using namespace nibble;
 namespace {
 
 constexpr uint32_t seed = 20261126;
-constexpr double tolerance = 1e-6;  // x is rounded to f16
 
 OpCase product(const std::vector<Type>& types, int64_t rows, int64_t cols, int64_t x_rows = 1) {
-    StepShape shape;
-    shape.tokens = x_rows;
-    return {cat(info(types.front()).name, " ", x_rows, " rows by ", rows, " x ", cols), shape, tolerance,
-            [=](Builder& b, CaseSink& s) {
-                std::vector<Ref> weights, biases;
-                int64_t all = 0;
-                for (const Type t : types) {
-                    const int64_t n = rows + 16 * static_cast<int64_t>(weights.size());
-                    weights.push_back(s.random_weight(b, t, n, cols));
-                    biases.push_back(s.random_weight(b, Type::f32, 1, n));
-                    all += n;
-                }
-                matmul(b, weights, s.random_input(b, RowDim::tokens, cols),
-                       {s.random_input(b, RowDim::tokens, all), biases});
-            }};
+    return product_case(types, x_rows, rows, cols, 16);
 }
 
 }  // namespace
@@ -41,14 +26,8 @@ OpCase product(const std::vector<Type>& types, int64_t rows, int64_t cols, int64
 TEST_CASE("one row is multiplied by every type as the reference does") {
     const auto backend = mirrored_card();
     if (!backend) return;
-    for (const TypeInfo& t : all_types()) {
-        if (!t.decode || !t.encode || t.type == Type::f32) continue;
-        for (const int64_t cols : {256, 768, 1536}) {
-            const OpCase c = product({t.type}, 40, cols);
-            INFO(c.label);
-            CHECK(error_of(c, *backend, seed) <= tolerance);
-        }
-    }
+    for (const Type type : types_in_tiles())
+        for (const int64_t cols : {256, 768, 1536}) check_case(product({type}, 40, cols), *backend, seed);
 }
 
 // More columns than a thread block holds in registers; as many row blocks as it takes several turns for.
@@ -56,11 +35,8 @@ TEST_CASE("one row of many columns, or by many rows, is multiplied as the refere
     const auto backend = mirrored_card();
     if (!backend) return;
     for (const Type type : {Type::q4_k, Type::f16, Type::nf4})
-        for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{17, 5120}, {33, 15360}, {1300, 512}}) {
-            const OpCase c = product({type}, rows, cols);
-            INFO(c.label);
-            CHECK(error_of(c, *backend, seed) <= tolerance);
-        }
+        for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{17, 5120}, {33, 15360}, {1300, 512}})
+            check_case(product({type}, rows, cols), *backend, seed);
 }
 
 TEST_CASE("weights of several types share the launch of one row") {
@@ -69,29 +45,18 @@ TEST_CASE("weights of several types share the launch of one row") {
     for (const std::vector<Type>& types : {std::vector{Type::q4_k, Type::q5_k, Type::q6_k},
                                            {Type::nf4, Type::q8_0, Type::nf4},
                                            {Type::bf16, Type::q4_0},
-                                           {Type::nf4, Type::iq4_nl}}) {
-        for (const int64_t rows : {24, 300}) {
-            const OpCase c = product(types, rows, 1024);
-            INFO(c.label);
-            CHECK(error_of(c, *backend, seed) <= tolerance);
-        }
-    }
+                                           {Type::nf4, Type::iq4_nl}})
+        for (const int64_t rows : {24, 300}) check_case(product(types, rows, 1024), *backend, seed);
 }
 
 TEST_CASE("some rows are multiplied as the reference does, and have the same bits however many they are") {
     const auto backend = mirrored_card();
     if (!backend) return;
-    for (const TypeInfo& t : all_types()) {
-        if (!t.decode || !t.encode || t.type == Type::f32) continue;
-        for (const int64_t x_rows : {2, 8}) {
-            const OpCase c = product({t.type, t.type}, 40, x_rows == 2 ? 2304 : 1280, x_rows);
-            INFO(c.label);
-            CHECK(error_of(c, *backend, seed) <= tolerance);
-        }
-    }
+    for (const Type type : types_in_tiles())
+        for (const int64_t x_rows : {2, 8})
+            check_case(product({type, type}, 40, x_rows == 2 ? 2304 : 1280, x_rows), *backend, seed);
     // More row blocks than a thread block's shared memory has sums of.
-    const OpCase many = product({Type::q4_k, Type::q6_k, Type::bf16}, 2000, 256, 3);
-    CHECK(error_of(many, *backend, seed) <= tolerance);
+    check_case(product({Type::q4_k, Type::q6_k, Type::bf16}, 2000, 256, 3), *backend, seed);
     for (const Type type : {Type::q5_0, Type::nf4}) {
         const OpCase of_8 = product({type}, 40, 768, 8);
         CaseRun all(of_8, *backend, seed);

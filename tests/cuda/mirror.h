@@ -74,5 +74,18 @@ std::unique_ptr<MirrorBackend> mirrored_card(const CudaOptions& options = {});
 
 // The nmse of a case's results from the reference's; both must run, and nothing around them be written.
 double error_of(const OpCase& c, Backend& backend, uint32_t seed);
+// That it is within the case's tolerance.
+void check_case(const OpCase& c, Backend& backend, uint32_t seed);
+
+// Types that weights have as tiles and that the tests can make.
+std::vector<Type> types_in_tiles();
+// Weights of these types side by side, of `rows` rows, each `more` rows larger than the one before, with a
+// bias and a residual. Weights and activations are rounded to f16.
+OpCase product_case(const std::vector<Type>& types, int64_t x_rows, int64_t rows, int64_t cols,
+                    int64_t more = 0);
+// Results of a weight alone. The operands of a product of more rows of x begin with the same: they are drawn
+// after the weight.
+std::vector<float> results_of_rows(Type type, int64_t x_rows, int64_t rows, int64_t cols, Backend& backend,
+                                   uint32_t seed);
 
 }  // namespace nibble

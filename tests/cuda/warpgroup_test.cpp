@@ -17,29 +17,12 @@ constexpr double tolerance = 1e-6;
 // A card that multiplies that way from 33 rows on.
 std::unique_ptr<MirrorBackend> early_card() { return mirrored_card({.most_streamed = 0}); }
 
-OpCase product(Type type, int64_t x_rows, int64_t rows, int64_t cols) {
-    StepShape shape;
-    shape.tokens = x_rows;
-    return {cat(info(type).name, " ", x_rows, " rows by ", rows, " x ", cols), shape, tolerance,
-            [=](Builder& b, CaseSink& s) {
-                const Ref w = s.random_weight(b, type, rows, cols),
-                          bias = s.random_weight(b, Type::f32, 1, rows);
-                matmul(b, std::span<const Ref>(&w, 1), s.random_input(b, RowDim::tokens, cols),
-                       {s.random_input(b, RowDim::tokens, rows), std::span<const Ref>(&bias, 1)});
-            }};
-}
-
 }  // namespace
 
 TEST_CASE("warpgroups multiply every type as the reference does") {
     const auto backend = early_card();
     if (!backend) return;
-    for (const TypeInfo& t : all_types()) {
-        if (!t.decode || !t.encode || t.type == Type::f32) continue;
-        const OpCase c = product(t.type, 33, 40, 256);
-        INFO(c.label);
-        CHECK(error_of(c, *backend, seed) <= tolerance);
-    }
+    for (const Type type : types_in_tiles()) check_case(product_case({type}, 33, 40, 256), *backend, seed);
 }
 
 // One warpgroup's rows or both, once or twice; tiles of x and of columns that are not full, one, even and
@@ -49,11 +32,8 @@ TEST_CASE("warpgroups multiply up to the edges of their tiles") {
     if (!backend) return;
     for (const Type type : {Type::q4_0, Type::f16})
         for (const int64_t cols : {32, 64, 96, 320, 800})
-            for (const auto& [x_rows, rows] : {std::pair{129, 15}, {128, 129}, {40, 273}, {250, 260}}) {
-                const OpCase c = product(type, x_rows, rows, cols);
-                INFO(c.label);
-                CHECK(error_of(c, *backend, seed) <= tolerance);
-            }
+            for (const auto& [x_rows, rows] : {std::pair{129, 15}, {128, 129}, {40, 273}, {250, 260}})
+                check_case(product_case({type}, x_rows, rows, cols), *backend, seed);
 }
 
 TEST_CASE("weights of several types share the rows that warpgroups multiply") {
@@ -84,17 +64,8 @@ TEST_CASE("weights of several types share the rows that warpgroups multiply") {
 TEST_CASE("how many rows there are does not change the bits of those that warpgroups multiply") {
     const auto backend = early_card();
     if (!backend) return;
-    // The same operands come first: operands of rows are drawn after the weight.
     const auto results = [&](int64_t x_rows) {
-        StepShape shape;
-        shape.tokens = x_rows;
-        const OpCase c{"rows", shape, tolerance, [](Builder& b, CaseSink& s) {
-                           const Ref w = s.random_weight(b, Type::q4_0, 200, 128);
-                           matmul(b, w, s.random_input(b, RowDim::tokens, 128));
-                       }};
-        CaseRun run(c, *backend, seed);
-        REQUIRE(run.run() == "");
-        return run.results();
+        return results_of_rows(Type::q4_0, x_rows, 200, 128, *backend, seed);
     };
     const auto few = results(40), many = results(300);
     CHECK(std::equal(few.begin(), few.end(), many.begin()));

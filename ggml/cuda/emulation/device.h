@@ -228,7 +228,6 @@ inline Words4 load_shared16(uint32_t address) {
 inline Words2 load_shared8(uint32_t address) {
     return emulation::aligned_load<Words2>(shared_memory() + address);
 }
-inline uint32_t load_shared4(uint32_t address) { return load_shared(address); }
 inline void barrier_begin(uint32_t barrier, int arrivals) { emulation::begin_barrier(barrier, arrivals); }
 inline void publish_barriers() { emulation::publish_barriers(); }
 inline void barrier_arrive(uint32_t barrier) { emulation::arrive(barrier, 0); }
