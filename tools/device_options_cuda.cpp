@@ -45,7 +45,7 @@ void DeviceOptions::add(Flags& flags) {
     flags
         .on("--deterministic", deterministic,
             "the same text whatever --batch and other requests do; otherwise a GPU has arithmetic of its own "
-            "for a row by itself, for two to eight, and (generation 9.0: H100, H200) for more")
+            "for up to eight rows and (generation 9.0: H100, H200) others for more")
         .group("Model");
 }
 

@@ -31,8 +31,8 @@ struct CudaOptions {
     // warps multiply together, weights rounded to f16. false: the bits of a row do not depend on how many
     // there are.
     bool warpgroups = true;
-    // A row by itself: its groups are summed before they are scaled, in half the instructions. false: the
-    // bits of a row do not depend on whether it is by itself.
+    // Up to eight rows: groups are summed before they are scaled, for one row in half the instructions. Their
+    // bits are those of one row, not those of more. false: a row's bits do not depend on how many there are.
     bool gemv = true;
 };
 

@@ -36,40 +36,57 @@ bool can_begin_with(const BoundInstr& norm, const BoundInstr& matmul) {
     return !overlap(n.in[0], m.out[0]) && !overlap(n.in[0], n.out[0]) && !overlap(n.in[0], matmul.scratch);
 }
 
-// Of one row, or of so many that warpgroups multiply them.
+// Memory for the activations of a product that ends in a unit. Nobody asks for the product's own results, so
+// where these would lie; its scratch may already be the unit's results. None: there is not enough.
+std::span<std::byte> gated_memory(const Exec& e, const OpArgs& m, const Tensor& unit,
+                                  std::span<std::byte> scratch) {
+    const Tensor& x = m.in[0];
+    const size_t bytes = warpgroups_apply(e, x.rows)      ? warpgroup_scratch(x.rows, x.cols)
+                         : few_applies(e, x.rows, x.cols) ? few_prepared_bytes(x.cols)
+                                                          : 0;
+    for (const std::span<std::byte> memory : {memory_of(m.out[0]), scratch})
+        if (memory.size() >= bytes && !overlap(unit, memory.first(bytes))) return memory;
+    return {};
+}
+
+// Of one row or a few, or of so many that warpgroups multiply them.
 bool is_gated_pair(const Exec& e, const BoundInstr& matmul, const BoundInstr& glu) {
     const OpArgs m = matmul.args(), g = glu.args();
     const Tensor& x = m.in[0];
-    const bool warpgroups = warpgroups_apply(e, x.rows) &&
-                            warpgroup_scratch(x.rows, x.cols) <= memory_of(m.out[0]).size() &&
-                            fits_unit(g.params->as<GluParams>());
-    return (warpgroups || converts_itself(e, x, m.in[2].type)) &&
+    const bool warpgroups = warpgroups_apply(e, x.rows) && fits_unit(g.params->as<GluParams>());
+    return (warpgroups || few_applies(e, x.rows, x.cols) || converts_itself(e, x, m.in[2].type)) &&
            m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] && m.in[2].type == m.in[3].type &&
            m.in[2].rows == m.in[3].rows && m.in[2].layout == Layout::packed &&
            m.in[3].layout == Layout::packed && matmul.instr->for_next_only && g.in[0].data == m.out[0].data &&
-           g.in[0].cols == m.out[0].cols && !g.in[1];
+           g.in[0].cols == m.out[0].cols && !g.in[1] && !gated_memory(e, m, g.out[0], matmul.scratch).empty();
 }
 
-// The activations lie where the product's own results would: nobody asks for these, and its scratch may
-// already be the unit's results.
-void multiply_gated(const Exec& e, const OpArgs& m, const OpArgs& g, const Tensor& x, const RowNorm& norm) {
-    const std::span<std::byte> memory = memory_of(m.out[0]);
+void multiply_gated(const Exec& e, const BoundInstr& matmul, const BoundInstr& glu, const Tensor& x,
+                    const RowNorm& norm) {
+    const OpArgs m = matmul.args(), g = glu.args();
+    const std::span<std::byte> memory = gated_memory(e, m, g.out[0], matmul.scratch);
+    const UnitArgs ends_in{true, g.params->as<GluParams>(), g.out[0]};
     MatmulArgs args = args_of(m, {x, memory, norm});
     args.table = table_of(m.in[2].type);
     args.segments = 2;
     for (size_t i = 0; i < 2; ++i) args.segment[i] = segment_of(m, i, 0);
     if (warpgroups_apply(e, x.rows)) {
         prepare_warpgroup(e, args, memory);
-        return multiply_warpgroup(e, args, m.in[2].type, memory, {true, g.params->as<GluParams>(), g.out[0]});
+        return multiply_warpgroup(e, args, m.in[2].type, memory, ends_in);
     }
     const Type types[2] = {m.in[2].type, m.in[3].type};
-    if (multiply_gemv(e, args, types, {true, g.params->as<GluParams>(), g.out[0]})) return;
+    if (x.rows > 1) {
+        if (multiply_few(e, args, types, memory, ends_in)) return;
+        multiply(e, m, matmul.scratch, {x, matmul.scratch, norm});
+        return run_glu(e, g, {});
+    }
+    if (multiply_gemv(e, args, types, ends_in)) return;
     visit_tile_format(m.in[2].type, [&]<TileFormat f>() {
         const size_t shared =
             table_bytes(f) + 4 * BlockProduct<f, 1, 1>::shared_bytes + arranged_bytes<1>(1, x.cols);
         const int64_t blocks = std::min<int64_t>(args.segment[0].blocks, e.card->multiprocessors);
-        launch(gated_kernel<format_code(f)>, Dims{blocks, 1, 1, 512, shared}, *e.stream, args,
-               g.params->as<GluParams>(), g.out[0]);
+        launch(gated_kernel<format_code(f)>, Dims{blocks, 1, 1, 512, shared}, *e.stream, args, ends_in.params,
+               View(ends_in.out));
     });
 }
 
@@ -80,7 +97,7 @@ std::span<std::byte> memory_behind(const Exec& e, const BoundInstr& glu, const B
     const OpArgs g = glu.args(), m = matmul.args();
     const Tensor& x = m.in[0];
     if (!glu.instr->for_next_only || !fits_unit(g.params->as<GluParams>()) || g.out[0].data != x.data ||
-        g.out[0].cols != x.cols || !has_tiles_only(m) || x.rows == 1)
+        g.out[0].cols != x.cols || !has_tiles_only(m) || x.rows == 1 || few_applies(e, x.rows, x.cols))
         return {};
     size_t bytes =
         warpgroups_apply(e, x.rows) ? warpgroup_scratch(x.rows, x.cols) : arranged_bytes<8>(x.rows, x.cols);
@@ -112,7 +129,7 @@ size_t join_first(const Exec& e, std::span<const BoundInstr> instrs) {
     const RowNorm norm = normed ? norm_of(instrs[0]) : no_norm;
     if (is(at + 1, glu_op) && is_gated_pair(e, matmul, instrs[at + 1]) &&
         !overlap(x, instrs[at + 1].out[0])) {
-        multiply_gated(e, matmul.args(), instrs[at + 1].args(), x, norm);
+        multiply_gated(e, matmul, instrs[at + 1], x, norm);
         return at + 2;
     }
     if (!normed) return 0;

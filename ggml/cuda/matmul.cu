@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(512) gated_kernel(MatmulArgs a, GluParams p, V
 // Of a step with the most rows, and of those with fewer.
 size_t matmul_scratch(const Exec& e, const OpArgs& a) {
     const int64_t rows = a.in[0].rows, cols = a.in[0].cols, some = std::min(rows, most_streamed(e));
-    size_t all = arranged_bytes<8>(rows, cols);
+    size_t all = std::max(arranged_bytes<8>(rows, cols), few_prepared_bytes(cols));
     if (warpgroups_apply(e, rows)) all = std::max(all, warpgroup_scratch(rows, cols));
     if (const int64_t batch = std::min(some, most_batched); batch_applies(e, batch))
         all = std::max(all,
@@ -363,10 +363,6 @@ size_t matmul_scratch(const Exec& e, const OpArgs& a) {
 
 void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
     multiply(e, a, scratch, {a.in[0], scratch});
-}
-
-void prepare_few(const Exec& e, const ProductArgs& a, std::span<std::byte> memory) {
-    prepare_rows(e, a, arranged<8>(memory.data(), a.x.rows, a.x.cols));
 }
 
 size_t run_joined(const Exec& e, std::span<const BoundInstr> instrs) { return join_first(e, instrs); }

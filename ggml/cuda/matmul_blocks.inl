@@ -3,51 +3,112 @@
 // then those that lie a whole grid further on; sums meet in shared memory at the end, so no warp waits for
 // another.
 
+// Columns that a warp takes at once of a weight of this format, and, as many or more, of x by itself.
+constexpr int unit_bits(TileFormat f) { return f.real() ? 6 : f.group == 16 ? 7 : f.group == 32 ? 8 : 9; }
+constexpr int launch_unit_bits(TileFormat f) { return f.real() ? 8 : unit_bits(f); }
+template <uint32_t... codes>
+constexpr int most_unit_bits = std::max({launch_unit_bits(format_of(codes))...});
+
 constexpr int block_warp_bits = 3, block_warps = 1 << block_warp_bits, row_block_threads = 32 * block_warps;
 
 struct RowBlockArgs : ProductArgs {
+    UnitArgs ends_in;                        // of two weights, whose row blocks come in turn then
     uint32_t code[max_matmul_weights] = {};  // formats
+    int64_t block_bytes[max_matmul_weights] = {};
     int32_t begin[max_matmul_weights] = {};  // of each weight's row blocks among all
-    int32_t blocks = 0;                      // of all weights
-    int32_t slots = 0;                       // row blocks of a thread block
-    int32_t height = 0;                      // of them at a time, side by side
-    int32_t split_bits = 0;                  // of the number of warps that share a row block's columns
-    bool paired = false;                     // the row blocks of both weights in turn
+    int32_t group[max_matmul_weights] = {};  // where formats differ: the first thread block of each weight's
+    bool grouped = false;
+    int32_t blocks = 0;      // row blocks of all weights
+    int32_t slots = 0;       // row blocks of a thread block
+    int32_t height = 0;      // of them at a time, side by side
+    int32_t split_bits = 0;  // of the number of warps that share a row block's columns
+    int32_t unit_bits = 0;   // of the columns of a launch unit: enough for each weight
     bool table_used = false;
-    int32_t unit = 0;  // columns of x that a warp takes at once, or a multiple of those of each weight
+    uint32_t zero = 0;  // no constant to the compiler
 
     __host__ __device__ int64_t table_bytes() const { return table_used ? int64_t{table_size} : 0; }
+    __host__ __device__ int units() const { return (x.cols + (1 << unit_bits) - 1) >> unit_bits; }
+};
+
+// The thread blocks that a thread block shares row blocks with: all others, or where weights differ in their
+// formats those of its weight.
+struct BlockGroup {
+    int which = -1;   // the weight; -1: row blocks are those of all
+    int index, size;  // of the thread block among them; how many there are
+    int row_blocks;
+
+    __device__ explicit BlockGroup(const RowBlockArgs& a)
+        : index(static_cast<int>(block_x())), size(static_cast<int>(grid_x())), row_blocks(a.blocks) {
+        static_assert(max_matmul_weights == 3);
+        if (!a.grouped) return;
+        which = (index >= a.group[1]) + (index >= a.group[2]);
+        const int end = which + 1 < a.segments ? a.group[which + 1] : size;
+        size = end - a.group[which], index -= a.group[which];
+        row_blocks = static_cast<int>(a.segment[which].blocks);
+    }
+    __device__ int step(const RowBlockArgs& a) const { return size * a.height; }  // from turn to turn
+    // How many of a thread block's turns have a row block for place `side` of a.height.
+    __device__ int turns(const RowBlockArgs& a, int side) const {
+        const int at = index * a.height + side, each = step(a);
+        return row_blocks <= at ? 0
+                                : static_cast<int>(static_cast<uint32_t>(row_blocks - at + each - 1) /
+                                                   static_cast<uint32_t>(each));
+    }
 };
 
 // Where a row block is: of which weight, and its number there; -1: there is none.
 struct RowBlockPlace {
-    int which, block;
+    int which = -1, block = 0;
+    int at;  // among the row blocks of the group
 
     // Of the thread block's number `slot`.
-    __device__ RowBlockPlace(const RowBlockArgs& a, int slot) : RowBlockPlace() {
-        static_assert(max_matmul_weights == 3);
+    __device__ RowBlockPlace(const RowBlockArgs& a, const BlockGroup& group, int slot) {
         const int turn = slot >> (block_warp_bits - a.split_bits), side = slot & (a.height - 1);
-        const int at = (turn * static_cast<int>(grid_x()) + static_cast<int>(block_x())) * a.height + side;
-        if (at >= a.blocks) return;
-        if (a.paired)
+        at = (turn * group.size + group.index) * a.height + side;
+        if (at >= group.row_blocks) return;
+        if (group.which >= 0)
+            which = group.which, block = at;
+        else if (a.ends_in.on)
             which = at % 2, block = at / 2;
         else
             which = (at >= a.begin[1]) + (at >= a.begin[2]), block = at - a.begin[which];
     }
-
-  private:
-    __device__ RowBlockPlace() : which(-1), block(0) {}
 };
 
-// What a result is added to: of row `row` of the weight and row `column` of x.
-struct Added {
-    float bias = 0, residual = 0;
-    __device__ Added(const RowBlockArgs& a, const RowBlockPlace& at, int row, int64_t column) {
-        const Segment& s = a.segment[at.which];
-        if (s.bias) bias = s.bias.row(0)[row];
-        if (a.residual) residual = a.residual.row(column)[s.first_col + row];
+// What a row of a weight is times, and what is added to it.
+struct RowEnd {
+    float factor = 0, bias = 0;
+    __device__ RowEnd() {}
+    __device__ RowEnd(const RowBlockArgs& a, int which, int block, int r) {
+        const Segment& s = a.segment[which];
+        factor = reinterpret_cast<const float*>(s.data + (block + 1) * a.block_bytes[which])[r - 16];
+        if (s.bias) bias = s.bias.row(0)[16 * block + r];
     }
-    __device__ Added() {}
+};
+
+// What makes a result of a sum: in row r of a row block and row `column` of x.
+struct ResultEnd {
+    RowEnd row, beside;  // of the other weight, if they end in a unit
+    float residual = 0;
+
+    __device__ ResultEnd() {}
+    __device__ ResultEnd(const RowBlockArgs& a, const RowBlockPlace& at, int r, int64_t column)
+        : row(a, at.which, at.block, r) {
+        if (a.ends_in.on) beside = RowEnd(a, 1, at.block, r);
+        if (a.residual) residual = a.residual.row(column)[a.segment[at.which].first_col + 16 * at.block + r];
+    }
+
+    // total(slot): the product's sum.
+    template <class Total>
+    __device__ void store(const RowBlockArgs& a, const RowBlockPlace& at, int slot, int r, int64_t column,
+                          const Total& total) const {
+        const float value = total(slot) * row.factor + row.bias;
+        if (!a.ends_in.on)
+            a.out.row(column)[a.segment[at.which].first_col + 16 * at.block + r] = value + residual;
+        else if (at.which == 0)
+            a.ends_in.out.row(column)[16 * at.block + r] =
+                gated(a.ends_in.params, value, total(slot + 1) * beside.factor + beside.bias);
+    }
 };
 
 // The sum of what the warps that share a row block left, `step` floats apart.
@@ -58,137 +119,175 @@ __device__ inline float sum_of_splits(const RowBlockArgs& a, const float* of, in
     return sum;
 }
 
+// The lane's number, and one that the warp's lanes have in common. From a shuffle the compiler knows nothing
+// about it, so it is kept: otherwise it, and what it is made of, is computed anew wherever it is used.
+template <class T>
+__device__ T kept(T v) {
+    return shuffle(v, lane());
+}
+
 // A warp's share of a row block's columns: so many of the launch's units from `first` on.
 struct WarpShare {
     int first, units, most;  // `most`: that any warp has
 
     __device__ explicit WarpShare(const RowBlockArgs& a) {
         const int splits = 1 << a.split_bits, split = warp_index() & (splits - 1);
-        const int all = (a.x.cols + a.unit - 1) / a.unit;
+        const int all = a.units();
         most = (all + splits - 1) >> a.split_bits;
-        first = split * most;
-        units = first >= all ? 0 : first + most <= all ? most : all - first;
+        first = kept(split * most);
+        units = kept(first >= all ? 0 : first + most <= all ? most : all - first);
     }
 };
 
-// The warp's row block of each turn: number `at` in the first, of which it is the thread block's `mine`th,
-// and `step` further on in the next. up_to(n): of how many turns it lies before row block n.
-struct WarpTurns {
-    int mine, at, step;
-    __device__ explicit WarpTurns(const RowBlockArgs& a)
-        : mine(warp_index() >> a.split_bits),
-          at(static_cast<int>(block_x()) * a.height + mine),
-          step(static_cast<int>(grid_x()) * a.height) {}
-    __device__ int up_to(int n) const {
-        return n > at
-                   ? static_cast<int>(static_cast<uint32_t>(n - at + step - 1) / static_cast<uint32_t>(step))
-                   : 0;
+// Where the warp's row blocks begin, one after the other; `slot`: of its first.
+class WarpBlocks {
+  public:
+    __device__ WarpBlocks(const RowBlockArgs& a, const BlockGroup& group, int slot)
+        : a_(a), group_(group), step_(group.step(a)), slot_(slot) {
+        find();
     }
+    __device__ const std::byte* data() const { return data_; }
+    __device__ void next() {
+        slot_ += a_.height, at_ += step_;
+        if (at_ < end_)
+            data_ += stride_;
+        else
+            find();
+    }
+
+  private:
+    // Those of a weight are as far apart as the turns are.
+    __device__ void find() {
+        const RowBlockPlace place(a_, group_, slot_);
+        if (place.which < 0) return;
+        const int64_t bytes = a_.block_bytes[place.which];
+        data_ = a_.segment[place.which].data + place.block * bytes;
+        stride_ = (a_.ends_in.on ? step_ / 2 : step_) * bytes;
+        at_ = place.at;
+        const bool only = group_.which >= 0 || a_.ends_in.on || place.which == 2;
+        end_ = only ? group_.row_blocks : a_.begin[place.which + 1];
+    }
+
+    const RowBlockArgs& a_;
+    const BlockGroup& group_;
+    const int step_;
+    int slot_, at_ = 0, end_ = 0;  // where the weight's end
+    const std::byte* data_ = nullptr;
+    int64_t stride_ = 0;
 };
 
-// Where the warp's row blocks begin, if all weights have one format; `slot`: of its first.
+// Where the lane's parts of a unit are, from its first tile's codes on: upper bits, and scales, of the tile
+// `first` tiles behind it.
 template <TileFormat f>
-struct UniformBlocks {
-    const RowBlockArgs& a;
-    int slot;
-    __device__ const std::byte* operator()(int i) const {
-        const RowBlockPlace at(a, slot + i * a.height);
-        return a.segment[at.which].data + at.block * f.block_bytes(a.x.cols);
-    }
+struct LaneParts {
+    int codes, extra, scales, super;
+    __device__ explicit LaneParts(int first)
+        : codes(kept(lane() * 16)),
+          extra(f.extra ? kept(f.extra_at() + lane() * (4 * f.extra - 16)) : 0),
+          scales(kept(first * f.tile_bytes() + f.scales_at() + lane() / 4 * f.lane_scales() - lane() * 16)),
+          super(lane() / 4 * f.lane_super()) {}
 };
 
-// And those of one weight, each `stride` bytes behind the last.
-struct StridedBlocks {
-    const std::byte* data;
-    int64_t stride;
-    __device__ const std::byte* operator()(int i) const { return data + i * stride; }
+// The lane's place in a unit of a row block: 2^unit_bits(f) columns.
+template <TileFormat f>
+struct UnitPlace {
+    static constexpr int tiles = (1 << unit_bits(f)) / 64;
+    const std::byte *codes, *supers;  // of the first tile; factors of the row block's first 256 columns
+    int unit;
+
+    __device__ UnitPlace(const std::byte* block, int at, int n_tiles, const LaneParts<f>& lane)
+        : codes(block + (int64_t{at} * (tiles * f.tile_bytes()) + lane.codes)),
+          supers(block + (int64_t{n_tiles} * f.tile_bytes() + lane.super)),
+          unit(at) {}
+    __device__ UnitPlace() {}
+    __device__ void next() { codes += tiles * f.tile_bytes(), ++unit; }
 };
 
-// A warp's way through its row blocks, of one format: `from(i)` is where number i begins. Its first units are
-// on their way from the beginning on, before there is anything to multiply them by.
-template <class Unit, class From>
+// A warp's way through its row blocks, of one format. Its first units are on their way from the beginning on,
+// before there is anything to multiply them by.
+template <class Unit>
 class RowBlockStream {
   public:
-    // `units` of each row block are the warp's, from `first` on; of k columns.
-    __device__ RowBlockStream(const From& from, int count, int first, int units, int64_t k)
-        : from_(from),
-          n_tiles_(static_cast<int>(TileFormat::tiles(k))),
+    // `units` of each of `count` row blocks are the warp's, from `first` on; of k columns.
+    __device__ RowBlockStream(const WarpBlocks& blocks, int count, int first, int units, int k)
+        : blocks_(blocks),
+          parts_(Unit::first_scales()),
+          n_tiles_((k + 63) / 64),
           count_(count),
           first_(first),
           units_(units) {
         if (left() == 0) return;
-        reads_ = from(0);
+        begin_block();
 #pragma unroll
         for (int i = 0; i < Unit::ahead; ++i)
-            if (i < left()) load(ahead_[i]);
+            if (i < left()) ahead_[i].load(place_, parts_), advance();
     }
 
-    // For each row block: work.begin(its data), add(unit, number) and added(so many) for each unit, end(); or
-    // none() where the warp has no units.
+    // For each row block: work.add(unit, number, refill) for each unit, which calls refill(unit, part) for
+    // each part of it once it is done with that; then end(); or none() where the warp has no units.
     template <class Work>
     __device__ void run(Work&& work) {
         if (units_ == 0)
             for (int i = 0; i < count_; ++i) work.none();
-        int unit = 0, number = 0;
+        int unit = 0;
         for (int left = this->left(); left > 0;) {
 #pragma unroll
             for (int i = 0; i < Unit::ahead; ++i) {
                 if (left == 0) break;
-                if (unit == 0) work.begin(from_(number));
-                work.add(ahead_[i], unit);
-                if (left > Unit::ahead) load(ahead_[i]);
-                --left, ++unit;
-                work.added(unit);
-                if (unit != units_) continue;
+                const Refill refill{left > Unit::ahead, place_, parts_};
+                work.add(ahead_[i], unit, refill);
+                if (refill.on) advance();
+                --left;
+                if (++unit != units_) continue;
                 work.end();
-                unit = 0, ++number;
+                unit = 0;
             }
         }
     }
 
   private:
-    __device__ int left() const { return count_ * units_; }
-    __device__ void load(Unit& u) {
-        u.load(reads_, n_tiles_, first_ + next_);
-        if (++next_ == units_) next_ = 0, ++block_, reads_ = block_ < count_ ? from_(block_) : reads_;
-    }
+    using Place = typename Unit::Place;
+    using Parts = typename Unit::Parts;
 
-    const From from_;
+    struct Refill {
+        const bool on;
+        const Place& place;
+        const Parts& parts;
+        __device__ void operator()(Unit& u, int part) const {
+            if (on) u.load_part(place, parts, part);
+        }
+    };
+
+    __device__ int left() const { return count_ * units_; }
+    __device__ void advance() {
+        place_.next();
+        if (++next_ < units_) return;
+        next_ = 0;
+        blocks_.next();
+        begin_block();
+    }
+    __device__ void begin_block() { place_ = Place(blocks_.data(), first_, n_tiles_, parts_); }
+
+    WarpBlocks blocks_;
+    const Parts parts_;
     const int n_tiles_, count_, first_, units_;
-    const std::byte* reads_ = nullptr;  // the row block of the unit to be read next
-    int next_ = 0, block_ = 0;          // that unit, and the row block's number
+    Place place_;   // of the unit to be read next
+    int next_ = 0;  // its number
     Unit ahead_[Unit::ahead];
 };
 
-// Calls run.operator()<format>(blocks, count, turn) for each weight that the warp has row blocks of among the
-// thread block's turns from `from` up to `to`; `turn`: of the first one. Weights have one of the `codes`.
-template <uint32_t... codes, class Run>
-__device__ void for_each_weight(const RowBlockArgs& a, int from, int to, const Run& run) {
-    const WarpTurns turns(a);
-    const auto within = [&](int n) {
-        const int all = turns.up_to(n);
-        return all < from ? from : all > to ? to : all;
-    };
-#pragma unroll 1
-    for (int which = 0; which < a.segments; ++which) {
-        const Segment& s = a.segment[which];
-        const int before = within(a.begin[which]);
-        const int behind = within(a.begin[which] + static_cast<int>(s.blocks));
-        if (before == behind) continue;
-        const int block = turns.at + before * turns.step - a.begin[which];
-        const auto multiply = [&]<uint32_t code>() {
-            if (a.code[which] != code) return false;
-            constexpr TileFormat f = format_of(code);
-            const int64_t bytes = f.block_bytes(a.x.cols);
-            run.template operator()<f>(StridedBlocks{s.data + block * bytes, turns.step * bytes},
-                                       behind - before, before);
-            return true;
-        };
-        (void)(multiply.template operator()<codes>() || ...);
+// Calls fn.operator()<format>() for the thread block's format, one of the `codes`.
+template <uint32_t... codes, class Fn>
+__device__ void with_group_format(const RowBlockArgs& a, const BlockGroup& group, const Fn& fn) {
+    if constexpr (sizeof...(codes) == 1) {
+        fn.template operator()<format_of((codes, ...))>();
+    } else {
+        const uint32_t code = a.code[group.which < 0 ? 0 : group.which];
+        (void)((code == codes ? (fn.template operator()<format_of(codes)>(), true) : false) || ...);
     }
 }
 
-// How many warps share a row block's columns: so that none is without work.
+// How many warps share a row block's columns: so that none is without work. Of a pair both are in a block.
 int split_bits_of(int64_t units, bool paired) {
     int best = 0;
     int64_t busy = 0;  // thousandths of the warps' time
@@ -199,13 +298,32 @@ int split_bits_of(int64_t units, bool paired) {
     return best;
 }
 
-// Cuts the product into work for a grid, which it returns; 0: it cannot. `unit(f)`: columns that a warp takes
-// at once, a power of two.
-template <class Unit>
-int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, const Unit& unit, RowBlockArgs& a) {
+// Deals `grid` thread blocks out to the weights' groups, so that the one with the most to read is soon done.
+// Returns the most turns of a group.
+int64_t deal_groups(int64_t grid, RowBlockArgs& a) {
+    const auto n = static_cast<size_t>(a.segments);
+    std::array<int64_t, max_matmul_weights> turns{}, size{};
+    for (size_t i = 0; i < n; ++i) turns[i] = ceil_div(a.segment[i].blocks, int64_t{a.height}), size[i] = 1;
+    const auto each = [&](size_t i) { return ceil_div(turns[i], size[i]); };
+    for (int64_t left = grid - a.segments; left > 0; --left) {
+        size_t longest = 0;
+        for (size_t i = 1; i < n; ++i)
+            if (each(i) * a.block_bytes[i] > each(longest) * a.block_bytes[longest]) longest = i;
+        ++size[longest];
+    }
+    int64_t first = 0, most = 0;
+    for (size_t i = 0; i < max_matmul_weights; ++i) {
+        a.group[i] = i < n ? static_cast<int32_t>(first) : std::numeric_limits<int32_t>::max();
+        if (i < n) first += size[i], most = std::max(most, each(i));
+    }
+    a.grouped = true;
+    return most;
+}
+
+// Cuts the product into work for a grid, which it returns; 0: it cannot.
+int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs& a) {
     constexpr int32_t none = std::numeric_limits<int32_t>::max();
     int64_t blocks = 0;
-    a.unit = 1;
     Type looked_up = Type::f32;
     for (size_t i = 0; i < max_matmul_weights; ++i) {
         a.begin[i] = i < types.size() ? static_cast<int32_t>(blocks) : none;
@@ -216,18 +334,20 @@ int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, const Unit& 
             a.table_used = true, looked_up = types[i];
             a.table = table_of(looked_up);
         }
-        a.unit = std::max(a.unit, unit(f));
+        a.unit_bits = std::max(a.unit_bits, int32_t{launch_unit_bits(f)});
         a.code[i] = format_code(f);
+        a.block_bytes[i] = f.block_bytes(a.x.cols);
         blocks += a.segment[i].blocks;
         if (blocks > none / 16) return 0;
     }
     a.blocks = static_cast<int32_t>(blocks);
-    a.split_bits = split_bits_of(ceil_div(int64_t{a.x.cols}, int64_t{a.unit}), a.paired);
+    a.split_bits = split_bits_of(a.units(), a.ends_in.on);
     a.height = block_warps >> a.split_bits;
     const int64_t turns = ceil_div(blocks, int64_t{a.height});
     const int64_t grid = std::min<int64_t>(turns, int64_t{e.card->multiprocessors} * resident_blocks);
-    if (grid == 0) return 0;
-    a.slots = static_cast<int32_t>(ceil_div(turns, grid) * a.height);
+    if (grid < a.segments) return 0;
+    const bool alike = std::all_of(a.code, a.code + types.size(), [&](uint32_t c) { return c == a.code[0]; });
+    a.slots = static_cast<int32_t>((alike ? ceil_div(turns, grid) : deal_groups(grid, a)) * a.height);
     return grid;
 }
 

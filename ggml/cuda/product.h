@@ -67,10 +67,12 @@ void multiply_mixed_warpgroup(const Exec&, const ProductArgs&, std::span<const T
 // done, where there is no kernel for them. A pair of one type may end in a unit.
 bool multiply_gemv(const Exec&, const ProductArgs&, std::span<const Type> types,
                    const UnitArgs& ends_in = {false, {}, Tensor{}});
-// The same of some rows, where few_applies() to them; prepare_few() converts them, in memory as fragments.
+// The same of some rows, where few_applies() to them, in memory for the rows of few_prepared_bytes(); they
+// have the bits that each has alone.
 bool few_applies(const Exec&, int64_t rows, int64_t cols);
-void prepare_few(const Exec&, const ProductArgs&, std::span<std::byte> memory);
-bool multiply_few(const Exec&, const ProductArgs&, std::span<const Type> types, std::span<std::byte> memory);
+size_t few_prepared_bytes(int64_t cols);
+bool multiply_few(const Exec&, const ProductArgs&, std::span<const Type> types, std::span<std::byte> memory,
+                  const UnitArgs& ends_in = {false, {}, Tensor{}});
 
 // Products of rows that batch_applies() to, by weights of any types, in one launch; false, and nothing is
 // done, where there is no kernel for them. The memory is as large as these say, more for more rows.

@@ -49,7 +49,7 @@ TEST_CASE("how many rows a batch has does not change their bits") {
     if (!backend) return;
     for (const Type type : {Type::q4_k, Type::q6_k, Type::f16}) {
         const auto of = [&](int64_t x_rows) {
-            return results_of_rows(type, x_rows, 150, 1536, *backend, seed);
+            return results_of_rows({type}, x_rows, 150, 1536, *backend, seed);
         };
         const auto few = of(9);
         for (const int64_t more : {30, 50, 100}) {

@@ -1,5 +1,5 @@
-// Products of one row: weights of every type, several types in one launch, and rows that do not divide.
-// Their sums are scaled in f32, so they are compared with the reference, and with those of the other kernels.
+// Products of one row and of some: weights of every type, several types in one launch, and rows that do not
+// divide, against the reference and the other kernels; and that a row has the bits that it has alone.
 #include <algorithm>
 
 #include <doctest/doctest.h>
@@ -49,30 +49,41 @@ TEST_CASE("weights of several types share the launch of one row") {
         for (const int64_t rows : {24, 300}) check_case(product(types, rows, 1024), *backend, seed);
 }
 
-TEST_CASE("some rows are multiplied as the reference does, and have the same bits however many they are") {
+TEST_CASE("some rows are multiplied as the reference does") {
     const auto backend = mirrored_card();
     if (!backend) return;
     for (const Type type : types_in_tiles())
         for (const int64_t x_rows : {2, 8})
-            check_case(product({type, type}, 40, x_rows == 2 ? 2304 : 1280, x_rows), *backend, seed);
+            check_case(product({type, type}, 40, x_rows == 2 ? 2304 : 1536, x_rows), *backend, seed);
+    for (const std::vector<Type>& types : {std::vector{Type::q4_k, Type::q5_k, Type::q6_k},
+                                           {Type::q6_k, Type::q4_k},
+                                           {Type::nf4, Type::q8_0, Type::nf4},
+                                           {Type::q4_k, Type::q6_k, Type::bf16}})
+        for (const int64_t rows : {24, 300}) check_case(product(types, rows, 1024, 5), *backend, seed);
     // More row blocks than a thread block's shared memory has sums of.
-    check_case(product({Type::q4_k, Type::q6_k, Type::bf16}, 2000, 256, 3), *backend, seed);
-    for (const Type type : {Type::q5_0, Type::nf4}) {
-        const OpCase of_8 = product({type}, 40, 768, 8);
-        CaseRun all(of_8, *backend, seed);
-        REQUIRE(all.run() == "");
-        for (const int64_t n : {2, 5}) {
-            CaseRun some(product({type}, 40, 768, n), *backend, seed);
-            for (size_t i = 0; i < 2; ++i)
-                for (int64_t r = 0; r < n; ++r) {
-                    const Tensor &from = all.bound().front().in[i], &to = some.bound().front().in[i];
-                    std::copy_n(from.row(r), from.cols, to.row(r));
-                }
-            REQUIRE(some.run() == "");
-            const Tensor &a = all.bound().front().out[0], &b = some.bound().front().out[0];
-            for (int64_t r = 0; r < n; ++r) CHECK(std::equal(b.row(r), b.row(r) + b.cols, a.row(r)));
+    check_case(product({Type::q4_k, Type::q6_k}, 2000, 256, 3), *backend, seed);
+    check_case(product({Type::iq4_nl}, 4000, 256, 8), *backend, seed);
+}
+
+TEST_CASE("a row has the same bits alone and among up to eight") {
+    const auto backend = mirrored_card();
+    if (!backend) return;
+    const auto check = [&](const std::vector<Type>& types, int64_t rows, int64_t cols) {
+        INFO(info(types.front()).name);
+        const auto of = [&](int64_t x_rows) {
+            return results_of_rows(types, x_rows, rows, cols, *backend, seed);
+        };
+        const std::vector<float> all = of(8);
+        for (const int64_t n : {1, 2, 5}) {
+            const std::vector<float> some = of(n);
+            CHECK(std::equal(some.begin(), some.end(), all.begin()));
         }
-    }
+    };
+    for (const Type type : types_in_tiles()) check({type}, 40, 1536);
+    check({Type::q4_k, Type::q5_k, Type::q6_k}, 150, 768);
+    check({Type::q8_0, Type::q8_0, Type::q8_0}, 100, 2048);
+    check({Type::q4_0}, 17, 15360);
+    check({Type::f16}, 1300, 256);
 }
 
 // Norms and gated units share its launches.
@@ -97,5 +108,38 @@ TEST_CASE("a text whose rows come one by one has the logits that other kernels g
         }
         CHECK(nmse(logits[0], logits[1]) < 1e-6);
         CHECK(logits[0] != logits[1]);
+    }
+}
+
+// With their norms and gated units: some users at once, and tokens that were guessed.
+TEST_CASE("a step's rows have the logits that each has alone, up to eight") {
+    auto cpu = CpuBackend::create({1, "", true});
+    const auto card = test_card();
+    REQUIRE(cpu);
+    if (!card) return;
+    Backend* const both[] = {cpu->get(), card.get()};
+    for (const std::string name : {"models/fairytale-int8.gguf", "models/fairytale"}) {
+        INFO(name);
+        auto rows = OutputRows::load(cat(NIBBLE_SOURCE_DIR, "/", name), both);
+        REQUIRE_MESSAGE(rows, rows.error().message());
+        const auto logits = [&](const std::vector<OutputRows::Part>& parts) {
+            auto step = rows->step(parts);
+            REQUIRE_MESSAGE(step, step.error().message());
+            return std::move(*step);
+        };
+        const int32_t tokens[] = {5, 12, 19};
+        std::vector<float> alone;
+        for (const int32_t t : tokens) {
+            const auto row = logits({{{t}, 0, 1}});
+            alone.insert(alone.end(), row.begin(), row.end());
+        }
+        CHECK(alone == logits({{{tokens[0]}, 0, 1}, {{tokens[1]}, 0, 1}, {{tokens[2]}, 0, 1}}));
+        const std::vector<int32_t> text{5, 12, 19, 26, 33, 40, 47, 54};
+        std::vector<float> one_by_one;
+        for (int32_t i = 0; i < 8; ++i) {
+            const auto row = logits({{{text[static_cast<size_t>(i)]}, i, 1}});
+            one_by_one.insert(one_by_one.end(), row.begin(), row.end());
+        }
+        CHECK(one_by_one == logits({{text, 0, 8}}));
     }
 }

@@ -67,13 +67,14 @@ OpCase product_case(const std::vector<Type>& types, int64_t x_rows, int64_t rows
         }};
 }
 
-std::vector<float> results_of_rows(Type type, int64_t x_rows, int64_t rows, int64_t cols, Backend& backend,
-                                   uint32_t seed) {
+std::vector<float> results_of_rows(const std::vector<Type>& types, int64_t x_rows, int64_t rows, int64_t cols,
+                                   Backend& backend, uint32_t seed) {
     StepShape shape;
     shape.tokens = x_rows;
     const OpCase c{"rows", shape, 1e-6, [=](Builder& b, CaseSink& s) {
-                       const Ref w = s.random_weight(b, type, rows, cols);
-                       matmul(b, w, s.random_input(b, RowDim::tokens, cols));
+                       std::vector<Ref> weights;
+                       for (const Type t : types) weights.push_back(s.random_weight(b, t, rows, cols));
+                       matmul(b, weights, s.random_input(b, RowDim::tokens, cols));
                    }};
     CaseRun run(c, backend, seed);
     REQUIRE(run.run() == "");

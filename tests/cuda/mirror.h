@@ -83,9 +83,9 @@ std::vector<Type> types_in_tiles();
 // bias and a residual. Weights and activations are rounded to f16.
 OpCase product_case(const std::vector<Type>& types, int64_t x_rows, int64_t rows, int64_t cols,
                     int64_t more = 0);
-// Results of a weight alone. The operands of a product of more rows of x begin with the same: they are drawn
-// after the weight.
-std::vector<float> results_of_rows(Type type, int64_t x_rows, int64_t rows, int64_t cols, Backend& backend,
-                                   uint32_t seed);
+// Results of such weights, without bias and residual. The operands of a product of more rows of x begin with
+// the same: they are drawn after the weights.
+std::vector<float> results_of_rows(const std::vector<Type>& types, int64_t x_rows, int64_t rows, int64_t cols,
+                                   Backend& backend, uint32_t seed);
 
 }  // namespace nibble

@@ -65,7 +65,7 @@ TEST_CASE("how many rows there are does not change the bits of those that warpgr
     const auto backend = early_card();
     if (!backend) return;
     const auto results = [&](int64_t x_rows) {
-        return results_of_rows(Type::q4_0, x_rows, 200, 128, *backend, seed);
+        return results_of_rows({Type::q4_0}, x_rows, 200, 128, *backend, seed);
     };
     const auto few = results(40), many = results(300);
     CHECK(std::equal(few.begin(), few.end(), many.begin()));
