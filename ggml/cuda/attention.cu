@@ -11,32 +11,11 @@ namespace {
 
 #include "ggml/cuda/attention_plain.inl"
 #include "ggml/cuda/attention_tile.inl"
+#include "ggml/cuda/attention_walkers.inl"
 #include "ggml/cuda/attention_warpgroup.inl"
 
 constexpr size_t largest_scratch = size_t{64} << 20;
 constexpr int largest_dim = 512;
-
-// Block x: tiles, as in tile_kernel; y: the kv head; z: four rows of the tile, a warp each.
-template <int dim>
-__global__ void __launch_bounds__(128) join_kernel(AttentionArgs a, int height) {
-    wait_for_previous();
-    const int r = block_z() * 4 + warp_index();
-    QueryTile tile;
-    for (int64_t i = block_x(); find_tile(a, i, height, tile); i += grid_x())
-        if (tile.row + r < tile.rows && Reach(a, tile, height).splits() > 1)
-            join_row<dim>(a, tile, i, height, r);
-}
-
-int splits_of(const OpArgs& a) {
-    const int64_t positions = a.in[5].cols * a.params->as<AttentionParams>().page_size;
-    return split_of(static_cast<int>(std::clamp<int64_t>(positions - 1, 0, INT32_MAX))) + 1;
-}
-
-// Bytes of the partial sums of this many rows of every kv head.
-size_t partial_bytes(const OpArgs& a, int64_t rows) {
-    const auto& p = a.params->as<AttentionParams>();
-    return static_cast<size_t>(rows * p.n_kv_heads * splits_of(a) * (p.v_head_dim + 2)) * sizeof(float);
-}
 
 bool convertible(Type t) { return t == Type::f16 || t == Type::q8_0 || t == Type::q4_0; }
 
@@ -70,15 +49,6 @@ bool has_tiles(const OpArgs& a, CacheKind& kind) {
     return kind == CacheKind::bf16 ? v.type == Type::bf16 : convertible(k.type) && convertible(v.type);
 }
 
-// Tiles of `height` query rows, at least as many as find_tile() finds.
-int64_t most_tiles(const OpArgs& a, const AttentionArgs& args, int height) {
-    const int64_t sequences = a.in[3].rows, rows = a.in[0].rows * args.group;
-    const bool one_each = args.cover == Cover::narrow || rows == sequences * args.group;
-    return one_each && args.group <= height ? sequences
-           : sequences == 1                 ? ceil_div(rows, int64_t{height})
-                                            : rows / height + sequences;
-}
-
 template <CacheKind kind, int dim, int row_groups>
 bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<std::byte> scratch) {
     using Shape = TileShape<kind, dim, row_groups>;
@@ -87,28 +57,12 @@ bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<
     };
     args.stages = shared(2) <= e.card->shared_per_block ? 2 : 1;
     if (shared(args.stages) > e.card->shared_per_block) return false;
-
-    const int64_t sequences = a.in[3].rows, rows = a.in[0].rows * args.group, heads = args.p.n_kv_heads;
-    const int64_t tiles = most_tiles(a, args, Shape::rows);
     // Enough blocks to fill the card; but every tile of a step that has many walks its context alone.
-    const int64_t wanted = int64_t{e.card->multiprocessors} * (row_groups == 1 ? 3 : 2);
-    const size_t bytes = partial_bytes(a, args.cover == Cover::all ? rows : tiles * Shape::rows);
-    args.walkers = static_cast<int>(std::min<int64_t>(args.splits, ceil_div(wanted, tiles * heads)));
-    if (bytes > scratch.size()) args.walkers = 1;
-    if (args.walkers > 1) {
-        // A block that joined many rows by itself would take longer than another kernel.
-        const int64_t counted = (rows / Shape::rows + sequences) * heads;
-        if (row_groups == 1 && counted <= attention_counters) args.counters = e.counters;
-        args.partial = reinterpret_cast<float*>(scratch.data());
-        args.partial_sums = args.partial + bytes / sizeof(float) /
-                                               static_cast<size_t>(args.p.v_head_dim + 2) *
-                                               static_cast<size_t>(args.p.v_head_dim);
-    }
-    const auto y = static_cast<int32_t>(heads);
-    launch(tile_kernel<kind, dim, row_groups>, Dims{tiles, y, args.walkers, 128, shared(args.stages)},
-           *e.stream, args);
-    if (args.walkers > 1 && !args.counters)
-        launch(join_kernel<Shape::v_dim>, Dims{tiles, y, Shape::rows / 4, 128}, *e.stream, args, Shape::rows);
+    const int64_t tiles = most_tiles(a, args, Shape::rows), all = tiles * args.p.n_kv_heads,
+                  wanted = round_up(int64_t{e.card->multiprocessors} * (row_groups == 1 ? 3 : 2), all);
+    plan_walkers(e, a, tiles, Shape::rows, wanted, row_groups == 1, scratch, args);
+    launch_walkers<Shape::v_dim>(e, tile_kernel<kind, dim, row_groups>, tiles, Shape::rows,
+                                 shared(args.stages), args);
     return true;
 }
 
@@ -132,12 +86,18 @@ template <CacheKind kind, int dim>
 bool launch_covers(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<std::byte> scratch) {
     constexpr int wide_groups = dim <= 128 ? 4 : dim == 256 ? 2 : 1;
     const int64_t tokens = a.in[0].rows, sequences = a.in[3].rows, rows = tokens * args.group;
-    if (rows <= sequences * narrow_rows && (sequences == 1 || tokens == sequences))
+    const bool streams = attention_streams(e, args.p, kind);
+    const auto launch_narrow = [&] {
+        if (streams) return stream_attention(e, a, kind, args, scratch), true;
         return launch_tiles<kind, dim, 1>(e, a, args, scratch);
+    };
+    if ((streams && tokens <= most_few) ||
+        (rows <= sequences * narrow_rows && (sequences == 1 || tokens == sequences)))
+        return launch_narrow();
     const bool mixed = sequences > 1 && args.group <= narrow_rows;
     if (mixed) {
         args.cover = Cover::narrow;
-        if (!launch_tiles<kind, dim, 1>(e, a, args, scratch)) return false;
+        if (!launch_narrow()) return false;
         args.cover = Cover::wide;
     }
     if constexpr (dim <= 128)

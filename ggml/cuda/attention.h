@@ -1,9 +1,9 @@
 // What the kernels of attention share: their arguments, and how the parts of a context are joined.
-// Included by attention.cu alone, before the kernels.
+// Included by attention.cu and attention_stream.cu, before the kernels.
 #pragma once
 
+#include "ggml/cuda/exec.h"
 #include "ggml/cuda/view.h"
-#include "ggml/ops/ops.h"
 
 namespace nibble::cuda {
 
@@ -211,8 +211,30 @@ __device__ inline void join_row(const AttentionArgs& a, const QueryTile& tile, i
                      a.out.row(token) + head * a.p.v_head_dim);
 }
 
+// Whether the tile's other blocks have recorded their splits; called once, by the whole block. `shared`: room
+// for a number.
+__device__ inline bool arrived_last(const AttentionArgs& a, const Reach& reach, int64_t index, int kv_head,
+                                    int* shared) {
+    int* const counter = a.counters + index * a.p.n_kv_heads + kv_head;
+    const int blocks = reach.splits() < a.walkers ? reach.splits() : a.walkers;
+    sync_block();
+    if (thread_index() == 0) {
+        // For all threads of the block: the barriers carry it to and from them.
+        *shared = atomic_add_acquire_release(counter, 1);
+        if (*shared == blocks - 1) *counter = 0;
+    }
+    sync_block();
+    return *shared == blocks - 1;
+}
+
 // How caches come into shared memory: as they are, or converted to f16 there.
 enum class CacheKind : uint8_t { f16, bf16, converted };
+
+// Attention of few query rows, where they have arithmetic of their own: those that `args` cover, over caches
+// that the tile kernel takes too.
+bool attention_streams(const Exec&, const AttentionParams&, CacheKind);
+void stream_attention(const Exec&, const OpArgs&, CacheKind, const AttentionArgs& args,
+                      std::span<std::byte> scratch);
 
 // Heads of latent attention (DeepSeek): values are the last columns of the keys, and are read where these
 // lie.

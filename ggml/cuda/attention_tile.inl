@@ -426,20 +426,6 @@ struct TileAttention {
             }
         }
     }
-    // Whether the tile's other blocks have recorded their splits; called once, by the whole block.
-    __device__ bool arrived_last() const {
-        auto* const before = reinterpret_cast<int*>(most_of);
-        int* const counter = a.counters + index * a.p.n_kv_heads + kv_head;
-        const int blocks = reach.splits() < a.walkers ? reach.splits() : a.walkers;
-        sync_block();
-        if (thread_index() == 0) {
-            // For all threads of the block: the barriers carry it to and from them.
-            *before = atomic_add_acquire_release(counter, 1);
-            if (*before == blocks - 1) *counter = 0;
-        }
-        sync_block();
-        return *before == blocks - 1;
-    }
     __device__ void run() {
         // Splits are dealt to the blocks in turn; there may be fewer than blocks.
         const int split = split_of(reach.lowest) + block_z(), start = reach.lowest / Shape::keys;
@@ -453,7 +439,8 @@ struct TileAttention {
         load_queries();
         begin_split();
         walk(t);
-        if (alone || !a.counters || !arrived_last()) return;
+        if (alone || !a.counters) return;
+        if (!arrived_last(a, reach, index, kv_head, reinterpret_cast<int*>(most_of))) return;
         for (int r = warp_index(); r < Shape::rows && tile.row + r < tile.rows; r += 4)
             join_row<Shape::v_dim>(a, tile, index, Shape::rows, r);
     }

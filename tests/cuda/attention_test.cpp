@@ -293,10 +293,29 @@ void check_company(const Problem& c, std::span<const int32_t> pieces, Backend& b
 }  // namespace
 
 TEST_CASE("a row of attention on the GPU does not depend on its company, to the last bit") {
-    const auto backend = test_card();
+    const auto backend = test_card({.gemv = false});
     if (!backend) return;
     const int32_t pieces[] = {1, 7};
     for (const Problem& c : problems()) check_company(c, pieces, *backend);
+}
+
+// Up to eight rows, which have a kernel of their own: some tokens of a sequence against each by itself, and
+// what is few altogether against its parts.
+TEST_CASE("nor does one of few rows") {
+    const auto backend = test_card();
+    if (!backend) return;
+    const int32_t one[] = {1};
+    for (const Problem& c : problems()) {
+        int32_t tokens = 0;
+        for (const Part& p : c.parts) tokens += p.tokens;
+        if (tokens <= 8) check_company(c, one, *backend);
+        for (size_t s = 0; s < c.parts.size(); ++s) {
+            Problem few = c;
+            few.parts = {c.parts[s]};
+            few.parts[0].tokens = std::min(few.parts[0].tokens, 8);
+            if (tokens > 8) check_company(few, one, *backend);
+        }
+    }
 }
 
 TEST_CASE("nor does a row of attention by warpgroups") {
