@@ -163,6 +163,12 @@ struct StreamAttention {
         }
     }
 
+    __device__ void load(int page, int p) {
+        load_keys(page, p);
+        load_values(page, p);
+        held = p;
+    }
+
     // ---- one group ---------------------------------------------------------------------------------------
     __device__ static void multiply(float (&d)[4], const uint32_t (&x)[4], uint32_t b0, uint32_t b1) {
         const uint32_t b[2] = {b0, b1};
@@ -293,7 +299,7 @@ struct StreamAttention {
     }
     // Adds the group at p. `next`: the group that is loaded in its place, in `next_page`; -1: none.
     __device__ void add_group(int p, int page, int next, int next_page) {
-        if (held != p) load_keys(page, p), load_values(page, p);
+        if (held != p) load(page, p);
         float s[columns][4];
         score(s);
         if (next >= 0) load_keys(next_page, next);
@@ -363,6 +369,7 @@ struct StreamAttention {
         const int row = thread_index() / per_row, col = thread_index() % per_row * joined_columns;
         const bool there = tile.row + row < tile.rows;
         int pages = pages_of(split);
+        if (const int p = first_of(split); p < end_of(split)) load(page_of(pages, split, p), p);
         load_queries();
         Share total;
         for (; split <= last_split; split += apart) {

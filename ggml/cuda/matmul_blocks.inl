@@ -119,8 +119,8 @@ __device__ inline float sum_of_splits(const RowBlockArgs& a, const float* of, in
     return sum;
 }
 
-// The lane's number, and one that the warp's lanes have in common. From a shuffle the compiler knows nothing
-// about it, so it is kept: otherwise it, and what it is made of, is computed anew wherever it is used.
+// The lane's number, from a shuffle: the compiler knows nothing about it then and keeps it. Otherwise it, and
+// what it is made of, is computed anew wherever it is used.
 template <class T>
 __device__ T kept(T v) {
     return shuffle(v, lane());
