@@ -58,9 +58,10 @@ bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<
     args.stages = shared(2) <= e.card->shared_per_block ? 2 : 1;
     if (shared(args.stages) > e.card->shared_per_block) return false;
     // Enough blocks to fill the card; but every tile of a step that has many walks its context alone.
-    const int64_t tiles = most_tiles(a, args, Shape::rows), all = tiles * args.p.n_kv_heads,
-                  wanted = round_up(int64_t{e.card->multiprocessors} * (row_groups == 1 ? 3 : 2), all);
-    plan_walkers(e, a, tiles, Shape::rows, wanted, row_groups == 1, scratch, args);
+    const int64_t tiles = most_tiles(a, args, Shape::rows),
+                  wanted = int64_t{e.card->multiprocessors} * (row_groups == 1 ? 3 : 2);
+    plan_walkers(e, a, tiles, Shape::rows, ceil_div(wanted, tiles * args.p.n_kv_heads), row_groups == 1,
+                 scratch, args);
     launch_walkers<Shape::v_dim>(e, tile_kernel<kind, dim, row_groups>, tiles, Shape::rows,
                                  shared(args.stages), args);
     return true;

@@ -211,6 +211,45 @@ __device__ inline void join_row(const AttentionArgs& a, const QueryTile& tile, i
                      a.out.row(token) + head * a.p.v_head_dim);
 }
 
+// Where the row of a position is. Rows of a page are in 32 bits (has_tiles() sees to it), so that an address
+// takes two multiplications of 32 bits by 32.
+__device__ inline const std::byte* cache_row(const AttentionArgs& a, const View& cache, int kv_head, int page,
+                                             int position) {
+    const auto stride = static_cast<uint32_t>(cache.stride), heads = static_cast<uint32_t>(a.p.n_kv_heads);
+    const uint32_t in_page = static_cast<uint32_t>(position) & ((1u << a.page_shift) - 1);
+    const uint32_t row = (static_cast<uint32_t>(kv_head) << a.page_shift) + in_page;
+    return cache.data +
+           uint64_t{page < 0 ? 0u : static_cast<uint32_t>(page)} * ((heads << a.page_shift) * stride) +
+           uint64_t{row} * stride;
+}
+
+// The power of two that queries are multiplied with, and what makes a score in base 2 (or the soft cap's
+// argument) of a product of such; `largest`: of the lane's values, of which four neighbours have a row's.
+struct QueryScale {
+    float scale, of_product;
+    __device__ QueryScale(const AttentionParams& p, float largest) {
+        for (int m = 1; m < 4; m *= 2) {
+            const float other = shuffle_xor(largest, m);
+            largest = other > largest ? other : largest;
+        }
+        const int exponent = largest > 0x1p-80f && largest < 0x1p80f ? ilogbf(largest) : 8;
+        scale = ldexpf(1, 8 - exponent);
+        const float unscaled = p.scale * ldexpf(1, exponent - 8);
+        of_product = p.softcap > 0 ? unscaled / p.softcap : unscaled * log2e;
+    }
+};
+
+template <bool bf16>
+__device__ void multiply(float (&d)[4], const uint32_t (&x)[4], uint32_t b0, uint32_t b1) {
+    const uint32_t b[2] = {b0, b1};
+    if constexpr (bf16)
+        mma_bf16(d, x, b);
+    else
+        mma_f16(d, x, b);
+}
+template <bool bf16>
+constexpr uint32_t one_twice = bf16 ? 0x3f803f80 : 0x3c003c00;
+
 // Whether the tile's other blocks have recorded their splits; called once, by the whole block. `shared`: room
 // for a number.
 __device__ inline bool arrived_last(const AttentionArgs& a, const Reach& reach, int64_t index, int kv_head,

@@ -1,15 +1,6 @@
 // The products of attention: scores of a tile's keys and sums of its weighted values, by each warp for itself
 // or begun by four as a warpgroup. T is a TileAttention.
 
-template <class T>
-__device__ void multiply(float (&d)[4], const uint32_t (&x)[4], uint32_t b0, uint32_t b1) {
-    const uint32_t b[2] = {b0, b1};
-    if constexpr (T::bf16)
-        mma_bf16(d, x, b);
-    else
-        mma_f16(d, x, b);
-}
-
 // Adds to scores, which begin as zeros.
 template <class T>
 __device__ void score(const T& at, const std::byte* k, float (&s)[T::score_tiles][4]) {
@@ -38,7 +29,7 @@ __device__ void score(const T& at, const std::byte* k, float (&s)[T::score_tiles
             for (int step = 0; step < 2; ++step)
 #pragma unroll
                 for (int h = 0; h < Shape::query_parts; ++h)
-                    multiply<T>(s[j], x[step][h], b[2 * step], b[2 * step + 1]);
+                    multiply<T::bf16>(s[j], x[step][h], b[2 * step], b[2 * step + 1]);
         }
     }
 }
@@ -46,10 +37,10 @@ __device__ void score(const T& at, const std::byte* k, float (&s)[T::score_tiles
 // The sums of the weights alone, as they were rounded.
 template <class T>
 __device__ void add_weights(T& at, int step, const typename T::Weights& w) {
-    constexpr uint32_t ones = T::bf16 ? 0x3f803f80 : 0x3c003c00;
+    constexpr uint32_t ones = one_twice<T::bf16>;
 #pragma unroll
     for (int p = 0; p < T::Shape::weight_parts; ++p)
-        multiply<T>(at.sums[T::value_tiles], w[step][p], ones, ones);
+        multiply<T::bf16>(at.sums[T::value_tiles], w[step][p], ones, ones);
 }
 
 template <class T>
@@ -65,8 +56,8 @@ __device__ void add_values(T& at, const std::byte* v, const typename T::Weights&
                                            (at.sharer * Shape::cols_per_warp + n * 8 + lane() / 16 * 8) * 2);
 #pragma unroll
             for (int p = 0; p < Shape::weight_parts; ++p) {
-                multiply<T>(at.sums[n], w[step][p], b[0], b[1]);
-                multiply<T>(at.sums[n + 1], w[step][p], b[2], b[3]);
+                multiply<T::bf16>(at.sums[n], w[step][p], b[0], b[1]);
+                multiply<T::bf16>(at.sums[n + 1], w[step][p], b[2], b[3]);
             }
         }
     }

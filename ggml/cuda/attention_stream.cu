@@ -17,7 +17,7 @@ void launch_stream(const Exec& e, const OpArgs& a, AttentionArgs args, std::span
     const int64_t tiles = most_tiles(a, args, Attention::rows);
     // All at once: one that began when others had ended would take as long again.
     const int64_t wanted = int64_t{e.card->multiprocessors} * stream_blocks<dim, columns>;
-    plan_walkers(e, a, tiles, Attention::rows, wanted, true, scratch, args);
+    plan_walkers(e, a, tiles, Attention::rows, wanted / (tiles * args.p.n_kv_heads), true, scratch, args);
     launch_walkers<dim>(e, stream_kernel<kind, dim, columns>, tiles, Attention::rows, Attention::shared_bytes,
                         args);
 }

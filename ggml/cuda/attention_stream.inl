@@ -77,25 +77,19 @@ struct StreamAttention {
             for (int c = 0; c < chunks; ++c)
 #pragma unroll
                 for (int j = 0; j < 8; ++j) largest = fabsf(v[c][j]) > largest ? fabsf(v[c][j]) : largest;
-            for (int m = 1; m < 4; m *= 2) {
-                const float other = shuffle_xor(largest, m);
-                largest = other > largest ? other : largest;
-            }
-            const int exponent = largest > 0x1p-80f && largest < 0x1p80f ? ilogbf(largest) : 8;
-            const float scale = ldexpf(1, 8 - exponent), unscaled = a.p.scale * ldexpf(1, exponent - 8);
-            const float of_score = a.p.softcap > 0 ? unscaled / a.p.softcap : unscaled * log2e;
+            const QueryScale of_row(a.p, largest);
 #pragma unroll
             for (int c = 0; c < chunks; ++c)
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
                     uint32_t rest;
                     query[n][2 * c + j / 2][0][j % 2] =
-                        rounded_pair<bf16>(v[c][2 * j] * scale, v[c][2 * j + 1] * scale, rest);
+                        rounded_pair<bf16>(v[c][2 * j] * of_row.scale, v[c][2 * j + 1] * of_row.scale, rest);
                     query[n][2 * c + j / 2][1][j % 2] = rest;
                 }
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                factor[n][i] = shuffle(of_score, (2 * t + i) * 4);
+                factor[n][i] = shuffle(of_row.of_product, (2 * t + i) * 4);
                 const int position = reach.position + row_there(8 * n + 2 * t + i) / a.group;
                 from[n][i] = first_attended(a.p, position);
                 to[n][i] = position < reach.last ? position : reach.last;
@@ -124,19 +118,10 @@ struct StreamAttention {
         return shuffle(pages, (position >> a.page_shift) - (split_begin(split) >> a.page_shift));
     }
 
-    // Where position p is, the first of a group, in whose page the rest is too.
-    __device__ const std::byte* cache_row(const View& cache, int page, int p) const {
-        const auto stride = static_cast<uint32_t>(cache.stride),
-                   page_bytes = (static_cast<uint32_t>(a.p.n_kv_heads) << a.page_shift) * stride;
-        const uint32_t in_page = static_cast<uint32_t>(p) & ((1u << a.page_shift) - 1);
-        const uint32_t row = (static_cast<uint32_t>(kv_head) << a.page_shift) + in_page;
-        return cache.data + uint64_t{page < 0 ? 0u : static_cast<uint32_t>(page)} * page_bytes +
-               uint64_t{row} * stride;
-    }
     // No load depends on a condition: where there is no position or column another is read, which is finite.
     __device__ void load_keys(int page, int p) {
         const int g = lane() / 4, t = lane() % 4, last = reach.last - p;
-        const std::byte* const row = cache_row(a.k_cache, page, p);
+        const std::byte* const row = cache_row(a, a.k_cache, kv_head, page, p);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int k = g + 8 * i;
@@ -150,7 +135,7 @@ struct StreamAttention {
     }
     __device__ void load_values(int page, int p) {
         const int g = lane() / 4, t = lane() % 4, last = reach.last - p;
-        const std::byte* const row = cache_row(a.v_cache, page, p);
+        const std::byte* const row = cache_row(a, a.v_cache, kv_head, page, p);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const int k = 2 * t + i % 2 + i / 2 * 8;
@@ -170,13 +155,6 @@ struct StreamAttention {
     }
 
     // ---- one group ---------------------------------------------------------------------------------------
-    __device__ static void multiply(float (&d)[4], const uint32_t (&x)[4], uint32_t b0, uint32_t b1) {
-        const uint32_t b[2] = {b0, b1};
-        if constexpr (bf16)
-            mma_bf16(d, x, b);
-        else
-            mma_f16(d, x, b);
-    }
     // Scores in base 2 of keys g and g + 8 by the lane's two rows.
     __device__ void score(float (&s)[columns][4]) const {
 #pragma unroll
@@ -189,7 +167,7 @@ struct StreamAttention {
                                        key[1][c].w[w + 1]};
 #pragma unroll
                 for (int part = 0; part < 2; ++part)
-                    multiply(d[part], x, query[n][step][part][0], query[n][step][part][1]);
+                    multiply<bf16>(d[part], x, query[n][step][part][0], query[n][step][part][1]);
             }
 #pragma unroll
             for (int i = 0; i < 4; ++i) s[n][i] = (d[0][i] + d[1][i]) * factor[n][i % 2];
@@ -274,11 +252,12 @@ struct StreamAttention {
     }
     // Column 64 h + 8 g + 2 i of the values is row g of tile 4 h + i, the next one is row g + 8.
     __device__ void add_values(const Weights& w) {
-        constexpr uint32_t one = bf16 ? 0x3f803f80 : 0x3c003c00, ones[4] = {one, one, one, one};
+        constexpr uint32_t one = one_twice<bf16>, ones[4] = {one, one, one, one};
 #pragma unroll
         for (int n = 0; n < columns; ++n)
 #pragma unroll
-            for (int p = 0; p < weight_parts; ++p) multiply(weight_sums[n], ones, w[n][p][0], w[n][p][1]);
+            for (int p = 0; p < weight_parts; ++p)
+                multiply<bf16>(weight_sums[n], ones, w[n][p][0], w[n][p][1]);
 #pragma unroll
         for (int h = 0; h < halves; ++h)
 #pragma unroll
@@ -294,7 +273,7 @@ struct StreamAttention {
                 for (int n = 0; n < columns; ++n)
 #pragma unroll
                     for (int p = 0; p < weight_parts; ++p)
-                        multiply(sums[n][4 * h + i], x, w[n][p][0], w[n][p][1]);
+                        multiply<bf16>(sums[n][4 * h + i], x, w[n][p][0], w[n][p][1]);
             }
     }
     // Adds the group at p. `next`: the group that is loaded in its place, in `next_page`; -1: none.

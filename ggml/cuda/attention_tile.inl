@@ -103,14 +103,8 @@ struct TileAttention {
                     const float v = fabsf(at(s, i + c / 2 * 2, c % 2));
                     largest = v > largest ? v : largest;
                 }
-            for (int m = 1; m < 4; m *= 2) {
-                const float other = shuffle_xor(largest, m);
-                largest = other > largest ? other : largest;
-            }
-            const int exponent = largest > 0x1p-80f && largest < 0x1p80f ? ilogbf(largest) : 8;
-            scale[i] = ldexpf(1, 8 - exponent);
-            const float unscaled = a.p.scale * ldexpf(1, exponent - 8);
-            factor[i] = a.p.softcap > 0 ? unscaled / a.p.softcap : unscaled * log2e;
+            const QueryScale of_row(a.p, largest);
+            scale[i] = of_row.scale, factor[i] = of_row.of_product;
         }
 #pragma unroll
         for (int s = 0; s < Shape::steps; ++s) {
@@ -143,16 +137,8 @@ struct TileAttention {
             pages[i] = position <= reach.last ? table[position >> a.page_shift] : -1;
         }
     }
-    // Where the row of a position is. Rows of a page are in 32 bits (has_tiles() sees to it), so that an
-    // address takes two multiplications of 32 bits by 32.
     __device__ const std::byte* cache_row(const View& cache, int page, int position) const {
-        const auto stride = static_cast<uint32_t>(cache.stride),
-                   heads = static_cast<uint32_t>(a.p.n_kv_heads);
-        const uint32_t in_page = static_cast<uint32_t>(position) & ((1u << a.page_shift) - 1);
-        const uint32_t row = (static_cast<uint32_t>(kv_head) << a.page_shift) + in_page;
-        return cache.data +
-               uint64_t{page < 0 ? 0u : static_cast<uint32_t>(page)} * ((heads << a.page_shift) * stride) +
-               uint64_t{row} * stride;
+        return cuda::cache_row(a, cache, kv_head, page, position);
     }
     // Rows as they are, 16 bytes a thread. Positions without a page become zeros, so that a weight of zero
     // does not meet an infinity, and columns behind the head's stay zeros.

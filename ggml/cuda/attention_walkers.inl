@@ -32,13 +32,14 @@ int64_t most_tiles(const OpArgs& a, const AttentionArgs& args, int height) {
                                             : rows / height + sequences;
 }
 
-// Divides the contexts of `tiles` of `height` rows among blocks, `wanted` in all, if there is memory for what
-// these leave. Blocks that make few rows join them: those of many would take longer than another kernel.
-void plan_walkers(const Exec& e, const OpArgs& a, int64_t tiles, int height, int64_t wanted, bool joins,
+// Divides the context of each of `tiles` of `height` rows among `walkers` blocks per kv head, if it has so
+// many splits and there is memory for what these leave. Blocks that make few rows join them: those of many
+// would take longer than another kernel.
+void plan_walkers(const Exec& e, const OpArgs& a, int64_t tiles, int height, int64_t walkers, bool joins,
                   std::span<std::byte> scratch, AttentionArgs& args) {
     const int64_t sequences = a.in[3].rows, rows = a.in[0].rows * args.group, heads = args.p.n_kv_heads;
     const size_t bytes = partial_bytes(a, args.cover == Cover::all ? rows : tiles * height);
-    args.walkers = static_cast<int>(std::clamp<int64_t>(wanted / (tiles * heads), 1, args.splits));
+    args.walkers = static_cast<int>(std::clamp<int64_t>(walkers, 1, args.splits));
     if (bytes > scratch.size()) args.walkers = 1;
     if (args.walkers == 1) return;
     const int64_t counted = (rows / height + sequences) * heads;

@@ -440,12 +440,9 @@ __device__ inline float half_of(uint32_t word, int upper) {
 // A byte of a scale (which = 0) or minimum (1) as a number: under the exponent of a power of two it is added
 // to that. Scales beside minima are in the upper bits; minima are numbers below the normal ones.
 template <TileFormat f>
-constexpr int byte_exponent(int which) {
-    return 15 - (which == 1 ? 24 : f.min ? 8 - f.factor_bits : 0);
-}
-template <TileFormat f>
 constexpr uint32_t byte_front(int which) {
-    return static_cast<uint32_t>(byte_exponent<f>(which) + 127) << 23;
+    const int exponent = 15 - (which == 1 ? 24 : f.min ? 8 - f.factor_bits : 0);
+    return static_cast<uint32_t>(exponent + 127) << 23;
 }
 // Scale or minimum as scale_of() has it, but not rounded to f16: d, an f16, times nine bits is exact. Two
 // instructions, for those that convert numbers take as long as four others; `front`: byte_front().

@@ -9,7 +9,7 @@ template <TileFormat f>
 struct UnitShape {
     using Place = UnitPlace<f>;
     using Parts = LaneParts<f>;
-    static constexpr int tiles = Place::tiles, columns = 64 * tiles;
+    static constexpr int tiles = Place::tiles;
     static constexpr int steps = f.real() ? 4 : f.group / 16;  // of a group, or of the 64 columns
 
     // The lane's codes of a tile.

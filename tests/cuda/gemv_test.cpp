@@ -74,7 +74,10 @@ TEST_CASE("some rows by many are multiplied as the reference does") {
         for (const int64_t x_rows : {2, 8})
             check_case(product({type, type}, 40, x_rows == 2 ? 2304 : 1536, x_rows), *backend, seed);
     for (const auto& types : lists) check_case(product(types, 300, 1024, 5), *backend, seed);
+    for (const Type type : types_in_tiles())  // of which not all divide
+        check_case(product({type, type}, 40, 1280, 8), *backend, seed);
     check_case(product({Type::q4_k, Type::q6_k}, 2000, 256, 3), *backend, seed);
+    check_case(product({Type::q4_k, Type::q6_k, Type::bf16}, 2000, 256, 3), *backend, seed);
     check_case(product({Type::iq4_nl}, 4000, 256, 8), *backend, seed);
 }
 
