@@ -85,7 +85,10 @@ class Stream {
         if (error_.empty()) error_ = place_.empty() ? std::string(what) : cat(place_, ": ", what);
     }
     // Before a launch: makes the device the calling thread's, and grants the kernel its shared memory.
-    bool enter(const void* kernel, size_t shared_bytes);
+    // `at_once`: two blocks of it on each multiprocessor.
+    bool enter(const void* kernel, size_t shared_bytes, bool at_once = false);
+    // So many blocks of a kernel can run at the same time; 0: they cannot wait for each other.
+    int64_t blocks_at_once(const void* kernel, int threads, size_t shared_bytes);
     // The emulation's way in: runs one launch, or records it.
     void emulate(const Dims& dims, std::function<void()> kernel);
 

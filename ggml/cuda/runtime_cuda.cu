@@ -262,16 +262,32 @@ Result<void> Stream::wait(const Mark& mark) {
 // A thread that did not create the stream may have another device, or none yet; a launch there would fail.
 // And a kernel gets all that a block can have, once and for all: a smaller grant later would be one too small
 // for launches of it that a graph has recorded.
-bool Stream::enter(const void* kernel, size_t shared_bytes) {
+bool Stream::enter(const void* kernel, size_t shared_bytes, bool at_once) {
     constexpr size_t granted = size_t{48} << 10;
     cudaError_t e = cudaSetDevice(device_);
     if (e == cudaSuccess && shared_bytes > granted)
         e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_);
-    if (e == cudaSuccess && kernel && overlaps_ && shared_bytes <= common_shared)
-        e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, common_carveout);
+    const bool common = at_once ? shared_bytes <= granted : shared_bytes <= common_shared;
+    if (e == cudaSuccess && kernel && overlaps_ && (common || at_once))
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 common ? common_carveout : static_cast<int>(cudaSharedmemCarveoutMaxShared));
     if (e == cudaSuccess) return true;
     failed(cudaGetErrorString(e));
     return false;
+}
+
+int64_t Stream::blocks_at_once(const void* kernel, int threads, size_t shared_bytes) {
+    int can = 0, multiprocessors = 0, each = 0;
+    if (!enter(kernel, shared_bytes, true)) return 0;
+    cudaError_t e = cudaDeviceGetAttribute(&can, cudaDevAttrCooperativeLaunch, device_);
+    if (e == cudaSuccess && !can) return 0;
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_);
+    if (e == cudaSuccess)
+        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, shared_bytes);
+    if (e == cudaSuccess) return int64_t{multiprocessors} * each;
+    (void)cudaGetLastError();
+    return 0;
 }
 
 bool Stream::begin_capture() {

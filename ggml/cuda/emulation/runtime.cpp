@@ -114,10 +114,25 @@ void Stream::fill(std::byte* dst, uint8_t value, size_t bytes) {
     });
 }
 
-bool Stream::enter(const void*, size_t shared_bytes) {
+bool Stream::enter(const void*, size_t shared_bytes, bool) {
     if (shared_bytes <= static_cast<size_t>(most_shared_)) return true;
     failed(cat(shared_bytes, " bytes of shared memory; a block can have ", most_shared_));
     return false;
+}
+
+namespace {
+// With the registers that a thread has in kernels which ask for the most.
+int64_t resident(const Card& card, int threads, size_t shared) {
+    constexpr int registers = 1 << 16, each = 128;
+    const size_t all = card.shared_per_block + 1024;
+    return card.multiprocessors *
+           std::min<int64_t>(registers / (each * threads), static_cast<int64_t>(all / (shared + 1024)));
+}
+}  // namespace
+
+int64_t Stream::blocks_at_once(const void*, int threads, size_t shared_bytes) {
+    const auto c = card(device_);
+    return c ? resident(*c, threads, shared_bytes) : 0;
 }
 
 void Stream::emulate(const Dims& dims, std::function<void()> kernel) {
@@ -126,6 +141,8 @@ void Stream::emulate(const Dims& dims, std::function<void()> kernel) {
     if (dims.x < 0 || dims.x > INT32_MAX || dims.y < 0 || dims.y > most_blocks || dims.z < 0 ||
         dims.z > most_blocks)
         return failed(cat("a grid of ", dims.x, " x ", dims.y, " x ", dims.z, " blocks"));
+    if (dims.at_once && dims.x * dims.y * dims.z > blocks_at_once(nullptr, dims.threads, dims.shared))
+        return failed(cat(dims.x * dims.y * dims.z, " blocks at once: too many"));
     auto kept = std::make_shared<const std::function<void()>>(std::move(kernel));
     perform(*recording_, [dims, kept, overlaps = overlaps_] { emulation::run_grid(dims, kept, overlaps); });
 }

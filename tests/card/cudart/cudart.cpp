@@ -161,6 +161,12 @@ cudaError_t cudaDeviceGetAttribute(int* to, cudaDeviceAttr attribute, int) {
         case cudaDevAttrComputeCapabilityMajor:
             *to = p.major;
             break;
+        case cudaDevAttrMultiProcessorCount:
+            *to = p.multiProcessorCount;
+            break;
+        case cudaDevAttrCooperativeLaunch:
+            *to = 1;
+            break;
         default:
             return rt().fail(cudaErrorInvalidValue, "an attribute that is not known");
     }
@@ -331,6 +337,14 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* to, const void* stub) {
     to->ptxVersion = rt().capability;
     return rt().broken;
 }
+// With as many registers as a thread can have if two blocks of 256 are to fit.
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* to, const void* stub, int threads,
+                                                          size_t shared) {
+    if (!rt().names.contains(stub)) return rt().fail(cudaErrorInvalidDeviceFunction, "not a kernel");
+    const size_t all = properties().sharedMemPerBlockOptin + 1024;
+    *to = static_cast<int>(std::min<size_t>(512 / static_cast<size_t>(threads), all / (shared + 1024)));
+    return cudaSuccess;
+}
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* stub, void** arguments) {
     const auto name = rt().names.find(stub);
     if (name == rt().names.end()) return rt().fail(cudaErrorInvalidDeviceFunction, "not a kernel");
@@ -346,13 +360,22 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* stub, v
     const int limit = granted == rt().shared_limits.end() ? 48 << 10 : granted->second;
     if (c->dynamicSmemBytes + k.static_shared > static_cast<size_t>(limit))
         return rt().fail(cudaErrorInvalidValue, k.name + ": more shared memory than was granted");
-    if (c->numAttrs && rt().capability < 90) return rt().fail(cudaErrorInvalidValue, "launches that overlap");
-    Launch l{&k,
-             {grid.x, grid.y, grid.z},
-             block.x,
-             c->dynamicSmemBytes,
-             c->numAttrs > 0,
-             std::vector<std::byte>(k.parameter_bytes)};
+    bool overlaps = false, at_once = false;
+    for (unsigned n = 0; n < c->numAttrs; ++n) {
+        overlaps |= c->attrs[n].id == cudaLaunchAttributeProgrammaticStreamSerialization;
+        at_once |= c->attrs[n].id == cudaLaunchAttributeCooperative;
+    }
+    if (overlaps && rt().capability < 90) return rt().fail(cudaErrorInvalidValue, "launches that overlap");
+    int each = 0;
+    (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, stub, static_cast<int>(block.x),
+                                                        c->dynamicSmemBytes);
+    if (at_once && uint64_t{grid.x} * grid.y * grid.z >
+                       static_cast<uint64_t>(each) * static_cast<uint64_t>(properties().multiProcessorCount))
+        return rt().fail(cudaErrorCooperativeLaunchTooLarge, k.name);
+    Launch l{&k,       {grid.x, grid.y, grid.z},
+             block.x,  c->dynamicSmemBytes,
+             overlaps, std::vector<std::byte>(k.parameter_bytes),
+             at_once};
     for (size_t n = 0; n < k.parameters.size(); ++n)
         std::memcpy(l.parameters.data() + k.parameters[n].offset, arguments[n], k.parameters[n].bytes);
     return rt().add(stream(c->stream), [launch = std::move(l)] { run(launch); });
