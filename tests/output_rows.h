@@ -21,13 +21,16 @@ class OutputRows {
 
     static Result<OutputRows> load(const std::filesystem::path& model, std::span<Backend* const> backends,
                                    int32_t gpu_layers = -1) {
+        return load(NIBBLE_TRY(TensorFile::open(model)), backends, gpu_layers);
+    }
+    static Result<OutputRows> load(TensorFile model, std::span<Backend* const> backends,
+                                   int32_t gpu_layers = -1) {
         RunnerConfig config;
         config.ctx = pages_each * config.page_size;
         config.max_sequences = n_sequences;
         config.max_outputs = 16;
         config.gpu_layers = gpu_layers;
-        return OutputRows(
-            NIBBLE_TRY(ModelRunner::load(NIBBLE_TRY(TensorFile::open(model)), config, backends)));
+        return OutputRows(NIBBLE_TRY(ModelRunner::load(std::move(model), config, backends)));
     }
 
     ModelRunner& runner() { return runner_; }

@@ -3,8 +3,10 @@
 #include "ggml/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "ggml/base/cat.h"
@@ -99,7 +101,8 @@ uint64_t fingerprint(std::span<const BoundInstr> instrs) {
         }
     };
     for (const BoundInstr& b : instrs) {
-        h = mixed(h, static_cast<uint64_t>(b.instr->op->id) << 1 ^ (b.instr->for_next_only ? 1 : 0));
+        h = mixed(h, static_cast<uint64_t>(b.instr->op->id));
+        h = mixed(h, static_cast<uint64_t>(b.instr->read_until));
         h = mixed(h, reinterpret_cast<uintptr_t>(b.scratch.data()));
         h = mixed(h, b.scratch.size());
         for (size_t i = 0; i < b.instr->params.bytes().size(); i += sizeof(uint64_t)) {
@@ -142,7 +145,7 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaOptions& opti
 }
 
 Result<void> CudaBackend::prepare_device() {
-    constexpr size_t bytes = cuda::attention_counters * sizeof(int);
+    constexpr size_t bytes = (cuda::attention_counters + cuda::chain_counters) * sizeof(int);
     counters_ =
         std::reinterpret_pointer_cast<int>(NIBBLE_TRY(cuda::allocate(options_.device, bytes, "counters")));
     auto* const counters = reinterpret_cast<std::byte*>(counters_.get());
@@ -158,7 +161,30 @@ Result<void> CudaBackend::prepare_device() {
     NIBBLE_TRY(stream_.synchronize());
     warpgroups_ = right == cuda::warpgroup_check_threads;
     if (wanted && !warpgroups_) fault_ = "; its warpgroups do not multiply as they should and are not used";
+    chained_ = options_.chained && NIBBLE_TRY(runs_at_once());
+    if (options_.chained && !chained_) fault_ += "; its blocks cannot wait for each other";
     return {};
+}
+
+// In a launch by itself and, unless those are off, in a graph. What is refused here would be refused in a
+// step.
+Result<bool> CudaBackend::runs_at_once() {
+    std::array<int, 4> counts{};
+    int* const counters = counters_.get() + cuda::attention_counters;
+    const int blocks = card_.multiprocessors;
+    cuda::check_at_once(stream_, blocks, counters);
+    std::optional<cuda::Graph> graph;
+    if (options_.graphs && stream_.begin_capture()) {
+        cuda::check_at_once(stream_, blocks, counters + 2);
+        if (auto recorded = stream_.end_capture()) graph = std::move(*recorded);
+        if (graph) graph->launch(stream_);
+    }
+    if (!stream_.synchronize()) return false;
+    stream_.to_host(std::as_writable_bytes(std::span(counts)), reinterpret_cast<std::byte*>(counters));
+    stream_.fill(reinterpret_cast<std::byte*>(counters), 0, sizeof counts);
+    NIBBLE_TRY(stream_.synchronize());
+    // Where there are no graphs at all steps do without.
+    return counts[1] == blocks && (!graph || counts[3] == blocks);
 }
 
 DeviceInfo CudaBackend::device() const {
@@ -333,7 +359,7 @@ size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
 }
 
 cuda::Exec CudaBackend::exec(cuda::Stream* stream) const {
-    return {stream, &card_, counters_.get(), options_.most_streamed, warpgroups_, options_.gemv};
+    return {stream, &card_, counters_.get(), options_.most_streamed, warpgroups_, options_.gemv, chained_};
 }
 
 Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) const {

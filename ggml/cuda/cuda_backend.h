@@ -24,6 +24,7 @@ struct CudaOptions {
     bool graphs = true;      // false: every launch by itself
     bool joined = true;      // false: every instruction by itself
     bool overlapped = true;  // false: every launch after the end of the one before
+    bool chained = true;     // false: products of one row by themselves, not several in a launch
     // Rows of activations up to which weights are streamed, 32 rows at a time, if that fills the card better
     // than to multiply matrices.
     int64_t most_streamed = 128;
@@ -105,8 +106,9 @@ class CudaBackend final : public Backend {
     cuda::SmallCopies small_copies_;
     // What an Exec needs of the device.
     Result<void> prepare_device();
+    Result<bool> runs_at_once();
 
-    bool warpgroups_ = false;
+    bool warpgroups_ = false, chained_ = false;
     std::string fault_;                      // of the card, for its description
     std::shared_ptr<int> counters_;          // of the device, see Exec
     std::shared_ptr<std::byte> staging_[2];  // of the host, page-locked: weights on their way

@@ -13,14 +13,17 @@ namespace nibble::cuda {
 
 // Counters that let the last block of a tile finish it: zeros between kernels.
 inline constexpr int64_t attention_counters = 1 << 14;
+// Behind them, those of chains of products.
+inline constexpr int64_t chain_counters = 32;
 
 struct Exec {
     Stream* stream;
     const Card* card;
-    int* counters;          // attention_counters of them
+    int* counters;          // attention_counters of them, and chain_counters
     int64_t most_streamed;  // as CudaOptions says
     bool warpgroups;        // that multiply together are to be had
     bool gemv;              // as CudaOptions says
+    bool chained;           // as CudaOptions says, and blocks can wait for each other
 };
 
 // Rows of x up to which weights are streamed: those of one pass at least.
@@ -54,6 +57,8 @@ size_t matmul_scratch(const Exec&, const OpArgs& shapes);
 // Launches the first instructions together where that gives the same bits as one by one: a norm or a gated
 // unit and the matmul that follows, the two weights of a gated unit and the unit. Returns how many; 0: none.
 size_t run_joined(const Exec&, std::span<const BoundInstr> instrs);
+// The same of norms of queries and keys and the rotation that follows.
+size_t run_joined_store(const Exec&, std::span<const BoundInstr> instrs);
 
 bool moe_route_supported(const OpArgs& shapes);
 void run_moe_route(const Exec&, const OpArgs&, std::span<std::byte>);
@@ -80,6 +85,10 @@ void run_ssm_scan(const Exec&, const OpArgs&, std::span<std::byte>);
 // all warpgroup_check_threads of them, or warpgroups are not to be used.
 inline constexpr int warpgroup_check_threads = 128;
 void check_warpgroups(Stream& stream, int* count);
+
+// Runs a block for each multiprocessor that waits for all others, and then adds one to counters[1]; both
+// counters are zero before.
+void check_at_once(Stream& stream, int multiprocessors, int* counters);
 
 // Reads `bytes` from `data` and leaves something of them in `sink`: for measuring.
 void read_through(Stream& stream, const std::byte* data, size_t bytes, std::byte* sink);

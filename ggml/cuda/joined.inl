@@ -23,7 +23,7 @@ bool is_row_norm(const NormParams& p, const OpArgs& a) {
 
 RowNorm norm_of(const BoundInstr& norm) {
     const OpArgs a = norm.args();
-    return {true, a.params->as<NormParams>().eps, a.in[1], norm.instr->for_next_only ? Tensor{} : a.out[0]};
+    return {true, a.params->as<NormParams>().eps, a.in[1], norm.instr->read_until == 1 ? Tensor{} : a.out[0]};
 }
 
 // Whether the norm can be the beginning of the product: what it reads must still be there while the product
@@ -57,19 +57,27 @@ bool is_gated_pair(const Exec& e, const BoundInstr& matmul, const BoundInstr& gl
     return (warpgroups || few_applies(e, x.rows, x.cols) || converts_itself(e, x, m.in[2].type)) &&
            m.params->as<MatmulParams>().n_weights == 2 && !m.in[1] && m.in[2].type == m.in[3].type &&
            m.in[2].rows == m.in[3].rows && m.in[2].layout == Layout::packed &&
-           m.in[3].layout == Layout::packed && matmul.instr->for_next_only && g.in[0].data == m.out[0].data &&
-           g.in[0].cols == m.out[0].cols && !g.in[1] && !gated_memory(e, m, g.out[0], matmul.scratch).empty();
+           m.in[3].layout == Layout::packed && matmul.instr->read_until == 1 &&
+           g.in[0].data == m.out[0].data && g.in[0].cols == m.out[0].cols && !g.in[1] &&
+           !gated_memory(e, m, g.out[0], matmul.scratch).empty();
 }
+
+// The product whose two weights end in a unit, as a launch.
+MatmulArgs gated_args(const OpArgs& m, const Tensor& x, std::span<std::byte> memory, const RowNorm& norm) {
+    MatmulArgs args = args_of(m, {x, memory, norm});
+    args.table = table_of(m.in[2].type);
+    args.segments = 2;
+    for (size_t i = 0; i < 2; ++i) args.segment[i] = segment_of(m, i, 0);
+    return args;
+}
+UnitArgs unit_of(const OpArgs& g) { return {true, g.params->as<GluParams>(), g.out[0]}; }
 
 void multiply_gated(const Exec& e, const BoundInstr& matmul, const BoundInstr& glu, const Tensor& x,
                     const RowNorm& norm) {
     const OpArgs m = matmul.args(), g = glu.args();
     const std::span<std::byte> memory = gated_memory(e, m, g.out[0], matmul.scratch);
-    const UnitArgs ends_in{true, g.params->as<GluParams>(), g.out[0]};
-    MatmulArgs args = args_of(m, {x, memory, norm});
-    args.table = table_of(m.in[2].type);
-    args.segments = 2;
-    for (size_t i = 0; i < 2; ++i) args.segment[i] = segment_of(m, i, 0);
+    const UnitArgs ends_in = unit_of(g);
+    const MatmulArgs args = gated_args(m, x, memory, norm);
     if (warpgroups_apply(e, x.rows)) {
         prepare_warpgroup(e, args, memory);
         return multiply_warpgroup(e, args, m.in[2].type, memory, ends_in);
@@ -96,7 +104,7 @@ void multiply_gated(const Exec& e, const BoundInstr& matmul, const BoundInstr& g
 std::span<std::byte> memory_behind(const Exec& e, const BoundInstr& glu, const BoundInstr& matmul) {
     const OpArgs g = glu.args(), m = matmul.args();
     const Tensor& x = m.in[0];
-    if (!glu.instr->for_next_only || !fits_unit(g.params->as<GluParams>()) || g.out[0].data != x.data ||
+    if (glu.instr->read_until != 1 || !fits_unit(g.params->as<GluParams>()) || g.out[0].data != x.data ||
         g.out[0].cols != x.cols || !has_tiles_only(m) || x.rows == 1 || few_applies(e, x.rows, x.cols))
         return {};
     size_t bytes =
@@ -107,15 +115,60 @@ std::span<std::byte> memory_behind(const Exec& e, const BoundInstr& glu, const B
     return {};
 }
 
-size_t join_first(const Exec& e, std::span<const BoundInstr> instrs) {
-    const auto is = [&](size_t i, const OpDef& op) {
-        return i < instrs.size() && instrs[i].instr->op == &op;
-    };
-    const size_t at = is(0, norm_op) || is(0, glu_op) ? 1 : 0;
-    if (!is(at, matmul_op) || instrs[at].in[0].rows == 0) return 0;
+bool is_at(std::span<const BoundInstr> instrs, size_t i, const OpDef& op) {
+    return i < instrs.size() && instrs[i].instr->op == &op;
+}
+
+// A product, and the norm before it and the unit behind it that share its launch.
+struct JoinedProduct {
+    size_t instrs = 0;  // 0: there is none
+    const BoundInstr *matmul = nullptr, *unit = nullptr;
+    Tensor x;
+    RowNorm norm = no_norm;
+};
+JoinedProduct product_at(const Exec& e, std::span<const BoundInstr> instrs) {
+    JoinedProduct p;
+    const size_t at = is_at(instrs, 0, norm_op) ? 1 : 0;
+    if (!is_at(instrs, at, matmul_op) || instrs[at].in[0].rows == 0) return p;
     const BoundInstr& matmul = instrs[at];
-    if (is(0, glu_op)) {
+    if (at == 1 && !can_begin_with(instrs[0], matmul)) return p;
+    p.matmul = &matmul;
+    p.x = at == 1 ? instrs[0].in[0] : matmul.in[0];
+    if (at == 1) p.norm = norm_of(instrs[0]);
+    p.instrs = at + 1;
+    if (!is_at(instrs, at + 1, glu_op) || !is_gated_pair(e, matmul, instrs[at + 1]) ||
+        overlap(p.x, instrs[at + 1].out[0]))
+        return p;
+    p.unit = &instrs[at + 1];
+    ++p.instrs;
+    return p;
+}
+
+// The products of few rows that follow each other, and the rotation and storing behind them, as far as a
+// launch takes them together. Returns of how many instructions.
+size_t chain_first(const Exec& e, std::span<const BoundInstr> instrs) {
+    std::array<ChainLink, most_links> links;
+    std::array<size_t, most_links> ends{};
+    size_t n = 0, at = 0;
+    for (; n < most_links; ++n) {
+        const JoinedProduct p = product_at(e, instrs.subspan(at));
+        if (p.instrs == 0 || p.x.rows > most_few) break;
+        const OpArgs m = p.matmul->args();
+        links[n].memory = p.unit ? gated_memory(e, m, p.unit->out[0], p.matmul->scratch) : p.matmul->scratch;
+        MatmulArgs args = p.unit ? gated_args(m, p.x, {}, p.norm) : args_of(m, {p.x, {}, p.norm});
+        if (!add_segments(m, args, links[n].types)) break;
+        links[n].product = args;
+        if (p.unit) links[n].ends_in = unit_of(p.unit->args());
+        ends[n] = at += p.instrs;
+    }
+    const Chained done = multiply_chain(e, std::span(links).first(n), instrs.subspan(at));
+    return done.links == 0 ? 0 : ends[done.links - 1] + done.behind;
+}
+
+size_t join_first(const Exec& e, std::span<const BoundInstr> instrs) {
+    if (is_at(instrs, 0, glu_op) && is_at(instrs, 1, matmul_op) && instrs[1].in[0].rows > 0) {
         if (instrs[0].in[1]) return 0;
+        const BoundInstr& matmul = instrs[1];
         const std::span<std::byte> memory = memory_behind(e, instrs[0], matmul);
         if (memory.empty()) return 0;
         const OpArgs g = instrs[0].args();
@@ -123,16 +176,14 @@ size_t join_first(const Exec& e, std::span<const BoundInstr> instrs) {
         multiply(e, matmul.args(), matmul.scratch, {matmul.in[0], memory, no_norm, unit});
         return 2;
     }
-    const bool normed = at == 1 && can_begin_with(instrs[0], matmul);
-    if (at == 1 && !normed) return 0;
-    const Tensor& x = normed ? instrs[0].in[0] : matmul.in[0];
-    const RowNorm norm = normed ? norm_of(instrs[0]) : no_norm;
-    if (is(at + 1, glu_op) && is_gated_pair(e, matmul, instrs[at + 1]) &&
-        !overlap(x, instrs[at + 1].out[0])) {
-        multiply_gated(e, matmul, instrs[at + 1], x, norm);
-        return at + 2;
-    }
-    if (!normed) return 0;
-    multiply(e, matmul.args(), matmul.scratch, {x, matmul.scratch, norm});
-    return 2;
+    if (e.chained)
+        if (const size_t n = chain_first(e, instrs)) return n;
+    if (const size_t n = run_joined_store(e, instrs)) return n;
+    const JoinedProduct p = product_at(e, instrs);
+    if (p.instrs < 2) return 0;
+    if (p.unit)
+        multiply_gated(e, *p.matmul, *p.unit, p.x, p.norm);
+    else
+        multiply(e, p.matmul->args(), p.matmul->scratch, {p.x, p.matmul->scratch, p.norm});
+    return p.instrs;
 }

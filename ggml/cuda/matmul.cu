@@ -223,6 +223,20 @@ Segment segment_of(const OpArgs& a, size_t i, int32_t first_col) {
     return {w.data, ceil_div(w.rows, int64_t{16}), static_cast<int32_t>(w.rows), first_col, bias};
 }
 
+// Adds all weights, side by side, and their types; false: some are not tiles.
+bool add_segments(const OpArgs& a, MatmulArgs& args, std::array<Type, max_matmul_weights>& types) {
+    int32_t first_col = 0;
+    args.segments = 0;
+    for (const Tensor& w : weights_of(a)) {
+        if (w.layout == Layout::rows) return false;
+        const auto i = static_cast<size_t>(args.segments++);
+        types[i] = w.type;
+        args.segment[i] = segment_of(a, i, first_col);
+        first_col += static_cast<int32_t>(w.rows);
+    }
+    return true;
+}
+
 // By all weights in one launch, if there is one for so many rows and these weights.
 bool multiply_together(const Exec& e, const OpArgs& a, std::span<std::byte> scratch, const Input& in) {
     const int64_t rows = in.x.rows, cols = in.x.cols;
@@ -231,14 +245,7 @@ bool multiply_together(const Exec& e, const OpArgs& a, std::span<std::byte> scra
     if (!batch && !many && !few && (rows != 1 || in.unit.on)) return false;
     MatmulArgs args = args_of(a, in);
     std::array<Type, max_matmul_weights> list{};
-    int32_t first_col = 0;
-    for (const Tensor& w : weights_of(a)) {
-        if (w.layout == Layout::rows) return false;
-        const auto i = static_cast<size_t>(args.segments++);
-        list[i] = w.type;
-        args.segment[i] = segment_of(a, i, first_col);
-        first_col += static_cast<int32_t>(w.rows);
-    }
+    if (!add_segments(a, args, list)) return false;
     const std::span<const Type> types = std::span(list).first(static_cast<size_t>(args.segments));
     if (batch) {
         const size_t bytes = batch_prepared_bytes(rows, cols);

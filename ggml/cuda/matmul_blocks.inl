@@ -320,8 +320,8 @@ int64_t deal_groups(int64_t grid, RowBlockArgs& a) {
     return most;
 }
 
-// Cuts the product into work for a grid, which it returns; 0: it cannot.
-int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs& a) {
+// Cuts the product into work for a grid of `least` blocks or more, which it returns; 0: it cannot.
+int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs& a, int64_t least = 1) {
     constexpr int32_t none = std::numeric_limits<int32_t>::max();
     int64_t blocks = 0;
     Type looked_up = Type::f32;
@@ -344,7 +344,7 @@ int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs
     a.split_bits = split_bits_of(a.units(), a.ends_in.on);
     a.height = block_warps >> a.split_bits;
     const int64_t turns = ceil_div(blocks, int64_t{a.height});
-    const int64_t grid = std::min<int64_t>(turns, int64_t{e.card->multiprocessors} * resident_blocks);
+    const int64_t grid = std::max(std::min(turns, int64_t{e.card->multiprocessors} * resident_blocks), least);
     if (grid < a.segments) return 0;
     const bool alike = std::all_of(a.code, a.code + types.size(), [&](uint32_t c) { return c == a.code[0]; });
     a.slots = static_cast<int32_t>((alike ? ceil_div(turns, grid) : deal_groups(grid, a)) * a.height);

@@ -155,3 +155,63 @@ struct GemvWork {
         partial += step;
     }
 };
+
+// The thread block's part of a product by weights of any of the formats `codes`. wait() returns once x is
+// there.
+template <uint32_t... codes, class Wait>
+__device__ void gemv_product(const RowBlockArgs& a, const Wait& wait) {
+    constexpr int unit_bits = most_unit_bits<codes...>;
+    std::byte* shared = shared_memory() + a.table_bytes();
+    auto* const sums = reinterpret_cast<float*>(shared);  // [slot][split][16]
+    shared += (a.slots << a.split_bits) * 64;
+    auto* const squares = reinterpret_cast<float*>(shared);  // of each warp's share
+    shared += block_warps * sizeof(float);
+
+    const int i16 = thread_index() % 16;
+    const BlockGroup group(a);
+    const WarpShare share(a);
+    const int inverse_bytes = (share.most + 3) / 4 * 16;
+    std::byte* const mine = shared + warp_index() * (inverse_bytes + (share.most << unit_bits) * 2);
+    const WarpRow x{mine + inverse_bytes, reinterpret_cast<float*>(mine), 2 << unit_bits};
+    ResultEnd end;  // the first results' comes while the weights do
+    const auto ready = [&] {
+        wait();
+        prepare_units<unit_bits>(a, share, 0, x, squares);
+        if (a.table_used) sync_block();
+        sync_warp();
+        if (thread_index() >= 16 * a.slots) return;
+        const RowBlockPlace at(a, group, thread_index() / 16);
+        if (at.which >= 0 && 16 * at.block + i16 < a.segment[at.which].rows) end = ResultEnd(a, at, i16, 0);
+    };
+    uint32_t table = 0;
+    if (a.table_used) table = fill_table(a.table);
+    with_group_format<codes...>(a, group, [&]<TileFormat f>() {
+        constexpr int bits = unit_bits - cuda::unit_bits(f);
+        const int mine = warp_index() >> a.split_bits;
+        RowBlockStream<GemvUnit<f>> stream(WarpBlocks(a, group, mine), group.turns(a, mine),
+                                           share.first << bits, share.units << bits, a.x.cols);
+        ready();
+        stream.run(
+            GemvWork<f>{x, table, ByteFronts<f>(a.zero), sums + warp_index() * 16, 16 * block_warps, bits});
+    });
+    sync_block();
+
+    const float factor = units_factor(a, squares);
+    if (block_x() == 0) keep_normed(a, 0, factor);
+    for (int i = thread_index(); i < 16 * a.slots; i += row_block_threads) {
+        const RowBlockPlace place(a, group, i / 16);
+        if (place.which < 0 || 16 * place.block + i16 >= a.segment[place.which].rows) continue;
+        if (i != thread_index()) end = ResultEnd(a, place, i16, 0);
+        end.store(a, place, i / 16, i16, 0, [&](int slot) {
+            return sum_of_splits(a, sums + (slot << a.split_bits) * 16 + i16, 16) * factor;
+        });
+    }
+}
+
+// What the launch asks of a card for it.
+size_t gemv_shared_bytes(const RowBlockArgs& a) {
+    const int64_t units = ceil_div(int64_t{a.units()}, int64_t{1} << a.split_bits);
+    return static_cast<size_t>(a.table_bytes()) + (static_cast<size_t>(a.slots) << a.split_bits) * 64 +
+           block_warps * (sizeof(float) +
+                          static_cast<size_t>(round_up(units, int64_t{4}) * 4 + units * (2 << a.unit_bits)));
+}

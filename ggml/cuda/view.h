@@ -12,6 +12,7 @@ struct View {
     int64_t rows, stride;
     int32_t cols;
 
+    View() : View(Tensor{}) {}
     View(const Tensor& t)  // NOLINT: implicit on purpose
         : data(t.data), rows(t.rows), stride(t.stride), cols(static_cast<int32_t>(t.cols)) {}
 

@@ -180,10 +180,15 @@ class Compiler {
         std::vector<std::set<Block>> alive(backends_.size());
         for (int64_t i = 0; i < static_cast<int64_t>(b_.instrs_.size()); ++i) {
             Instr& instr = b_.instrs_[static_cast<size_t>(i)];
-            instr.for_next_only = !instr.out.empty() && std::ranges::all_of(instr.out, [&](Ref r) {
-                return at(root(r)).kind == ValueKind::temp &&
-                       lives[static_cast<size_t>(root(r).id)].last == i + 1;
-            });
+            instr.read_until = 0;
+            for (const Ref r : instr.out) {
+                if (at(root(r)).kind != ValueKind::temp) {
+                    instr.read_until = 0;
+                    break;
+                }
+                instr.read_until =
+                    std::max(instr.read_until, lives[static_cast<size_t>(root(r).id)].last - i);
+            }
             const auto d = static_cast<size_t>(instr.device);
             for (const Ref r : instr.out) {
                 Value& v = at(r);

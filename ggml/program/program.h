@@ -76,10 +76,12 @@ struct Instr {
     std::vector<Ref> in;   // absent optional operands are empty Refs
     std::vector<Ref> out;  // written whole, once; caches appear among `in`
     Params params;
-    int32_t layer = -1;          // -1: before the first layer; the number of layers: after the last
-    std::string label;           // e.g. "blk.3.attn_q": profile, NaN check, calibration, importance files
-    int32_t device = -1;         // set by compile()
-    bool for_next_only = false;  // its outputs are read by the next instruction alone; set by compile()
+    int32_t layer = -1;   // -1: before the first layer; the number of layers: after the last
+    std::string label;    // e.g. "blk.3.attn_q": profile, NaN check, calibration, importance files
+    int32_t device = -1;  // set by compile()
+    // Set by compile(): so many instructions later somebody reads its outputs for the last time; 0: they are
+    // wanted behind the program.
+    int64_t read_until = 0;
 };
 
 // The shape of a value an op is about to produce.
