@@ -1,4 +1,5 @@
-// rope_store: queries, keys and values of a step's tokens, rotated and stored (rope_store.inl).
+// rope_store: queries, keys and values of a step's tokens, normed, rotated and stored (rope_store.inl).
+// A launch of its own for any number of rows; chains of products end in the same code.
 #include <cmath>
 
 #include "ggml/cuda/exec.h"
