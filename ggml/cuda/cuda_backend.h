@@ -24,7 +24,7 @@ struct CudaOptions {
     bool graphs = true;      // false: every launch by itself
     bool joined = true;      // false: every instruction by itself
     bool overlapped = true;  // false: every launch after the end of the one before
-    bool chained = true;     // false: products of one row by themselves, not several in a launch
+    bool chained = true;     // false: products of up to eight rows by themselves, not several in a launch
     // Rows of activations up to which weights are streamed, 32 rows at a time, if that fills the card better
     // than to multiply matrices.
     int64_t most_streamed = 128;

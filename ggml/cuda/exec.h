@@ -37,6 +37,16 @@ inline bool batch_applies(const Exec& e, int64_t rows) {
     return e.warpgroups && e.gemv && rows > most_few && rows <= std::min(most_streamed(e), most_batched);
 }
 
+// Whether instructions can share a launch depends on what lies where, for its blocks are in no order.
+inline std::span<std::byte> memory_of(const Tensor& t) {
+    return {t.data, t.data ? static_cast<size_t>(t.rows * t.stride) : 0};
+}
+inline bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+    return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+}
+inline bool overlap(const Tensor& a, std::span<const std::byte> b) { return overlap(memory_of(a), b); }
+inline bool overlap(const Tensor& a, const Tensor& b) { return overlap(memory_of(a), memory_of(b)); }
+
 using OpFunction = void (*)(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 
 void run_embed(const Exec&, const OpArgs&, std::span<std::byte>);

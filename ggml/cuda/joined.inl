@@ -1,16 +1,6 @@
 // Which instructions share their launches with a product: a norm or a gated unit before it, a unit behind it.
 // Whether they can depends on what lies where in memory, for the blocks of a launch are in no order.
 
-std::span<std::byte> memory_of(const Tensor& t) {
-    return {t.data, t.data ? static_cast<size_t>(t.rows * t.stride) : 0};
-}
-
-bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
-    return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
-}
-bool overlap(const Tensor& a, std::span<const std::byte> b) { return overlap(memory_of(a), b); }
-bool overlap(const Tensor& a, const Tensor& b) { return overlap(memory_of(a), memory_of(b)); }
-
 bool has_tiles_only(const OpArgs& matmul) {
     const auto n = static_cast<size_t>(matmul.params->as<MatmulParams>().n_weights);
     return std::ranges::none_of(matmul.in.subspan(2, n),

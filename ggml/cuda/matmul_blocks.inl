@@ -355,6 +355,13 @@ int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs
 constexpr uint32_t q4_k_code = format_code(tile_format<Q4_K>()), q5_k_code = format_code(tile_format<Q5_K>()),
                    q6_k_code = format_code(tile_format<Q6_K>());
 
+bool of_k_quants(std::span<const Type> types) {
+    return std::ranges::all_of(types, [](Type t) {
+        const uint32_t code = format_code(tiles_of(t));
+        return code == q4_k_code || code == q5_k_code || code == q6_k_code;
+    });
+}
+
 // Calls launch.operator()<codes...>() with the formats of a kernel for these weights; false: there is none.
 template <class Launch>
 bool with_formats(std::span<const Type> types, const Launch& launch) {
@@ -362,11 +369,7 @@ bool with_formats(std::span<const Type> types, const Launch& launch) {
     if (std::ranges::all_of(types, [&](Type t) { return tiles_of(t) == f; }))
         return visit_tile_format(types[0],
                                  [&]<TileFormat g>() { launch.template operator()<format_code(g)>(); });
-    if (!std::ranges::all_of(types, [](Type t) {
-            const uint32_t code = format_code(tiles_of(t));
-            return code == q4_k_code || code == q5_k_code || code == q6_k_code;
-        }))
-        return false;
+    if (!of_k_quants(types)) return false;
     launch.template operator()<q4_k_code, q5_k_code, q6_k_code>();
     return true;
 }

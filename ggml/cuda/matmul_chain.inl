@@ -106,10 +106,7 @@ bool is_of(const ChainLink& link, TileFormat f) {
 // Whether it can be the last one of a chain of another format.
 bool is_of_others(const ChainLink& link, const RowBlockArgs& planned) {
     return planned.unit_bits == most_unit_bits<q4_k_code, q5_k_code, q6_k_code> &&
-           std::ranges::all_of(link.weights(), [](Type t) {
-               const uint32_t code = format_code(tiles_of(t));
-               return code == q4_k_code || code == q5_k_code || code == q6_k_code;
-           });
+           of_k_quants(link.weights());
 }
 
 // As multiply_chain() has it; `alone`: the first link by itself.

@@ -299,11 +299,6 @@ StoreArgs store_args(const OpArgs& a) {
             a.in[5].type, a.in[6].type, key_parts, value_parts, warps,   scale,   reads,   {}};
 }
 
-bool in_memory_of(const Tensor& t, const Tensor& other) {
-    const auto end = [](const Tensor& x) { return x.data + x.rows * x.stride; };
-    return t.data < end(other) && other.data < end(t);
-}
-
 // Takes the norm of queries or keys into the store, which is the `behind`-th instruction after it: false, it
 // cannot be.
 bool add_head_norm(const BoundInstr& norm, const OpArgs& store, int64_t behind, StoreArgs& s) {
@@ -317,7 +312,7 @@ bool add_head_norm(const BoundInstr& norm, const OpArgs& store, int64_t behind, 
         return false;
     if (s.reads == Reads::singly || s.key_parts > 1 || !in_fours(x) || !in_fours(n.in[1])) return false;
     // What it reads must still be there: its own memory may already be the store's.
-    if (in_memory_of(x, store.out[0]) || x.rows != store.out[0].rows) return false;
+    if (overlap(x, store.out[0]) || x.rows != store.out[0].rows) return false;
     (which == 0 ? s.q : s.k) = x;
     s.norm[which] = {reinterpret_cast<const float*>(n.in[1].data), p.eps, true};
     return true;
