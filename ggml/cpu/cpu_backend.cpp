@@ -79,8 +79,8 @@ Result<Buffer> CpuBackend::allocate(size_t bytes, std::string_view purpose) {
 
 size_t CpuBackend::packed_bytes(const Tensor& host, WeightUse use) const {
     if (!pack_ || use != WeightUse::matmul || host.layout != Layout::rows) return 0;
-    const size_t groups = static_cast<size_t>(ceil_div(host.rows, int64_t{kernels_->lanes}));
-    return groups * kernels_->packed_group_bytes(info(host.type), host.cols);
+    const size_t groups = static_cast<size_t>(ceil_div(host.rows, int64_t{kernels_->pack.lanes}));
+    return groups * kernels_->pack.group_bytes(info(host.type), host.cols);
 }
 
 Result<PlacedWeight> CpuBackend::place(const Tensor& host, WeightUse use) {
@@ -91,19 +91,20 @@ Result<PlacedWeight> CpuBackend::place(const Tensor& host, WeightUse use) {
     const size_t bytes = packed_bytes(host, use);
     if (bytes == 0) return PlacedWeight{host, {}};
     Buffer storage = NIBBLE_TRY(allocate(bytes, "packed weights"));
-    const int64_t lanes = kernels_->lanes;
+    const int64_t lanes = kernels_->pack.lanes;
     Tensor packed = host;
     packed.data = storage.data.get();
     packed.layout = Layout::packed;
-    packed.stride = static_cast<int64_t>(kernels_->packed_group_bytes(type, host.cols)) / lanes;
+    packed.stride = static_cast<int64_t>(kernels_->pack.group_bytes(type, host.cols)) / lanes;
     // Neighbours go to one thread, which asks for the next group ahead.
     const int64_t groups = ceil_div(host.rows, lanes);
     const int64_t per_task = std::max<int64_t>(1, groups / (4 * int64_t{pool_->size()}));
     pool_->run(ceil_div(groups, per_task), [&](int64_t task, int) {
         const int64_t end = std::min(host.rows, (task + 1) * per_task * lanes);
         for (int64_t row = task * per_task * lanes; row < end; row += lanes)
-            kernels_->pack_group(type, host.row<std::byte>(row), host.stride,
-                                 std::min(lanes, host.rows - row), host.cols, packed.row<std::byte>(row));
+            kernels_->pack.pack_group(type, host.row<std::byte>(row), host.stride,
+                                      std::min(lanes, host.rows - row), host.cols,
+                                      packed.row<std::byte>(row));
     });
     return PlacedWeight{packed, std::move(storage)};
 }

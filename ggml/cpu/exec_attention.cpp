@@ -125,11 +125,11 @@ void run_split(const Exec& exec, const AttentionOperands& o, int64_t tile_tokens
         b.partial += first * o.p.n_heads * partial_floats(o.p);
         b.split_end = std::min(b.split_end, b.split_begin + task_splits);
         b.out = nullptr;
-        exec.kernels->attention(b);
+        exec.kernels->attention.block(b);
     });
     exec.rows(tiles * heads, 1 << 12, [&](int64_t first, int64_t last, int worker) {
         for (int64_t i = first; i < last; ++i)
-            exec.kernels->attention_merge(partial(tile_at(o, tile_tokens, i / heads), i % heads, worker));
+            exec.kernels->attention.merge(partial(tile_at(o, tile_tokens, i / heads), i % heads, worker));
     });
 }
 
@@ -137,8 +137,8 @@ void run_split(const Exec& exec, const AttentionOperands& o, int64_t tile_tokens
 
 void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
     const AttentionOperands o = operands(a);
-    const int64_t tokens = exec.kernels->attention_tile_tokens(o.p), heads = o.p.n_kv_heads;
-    const size_t worker_bytes = exec.kernels->attention_scratch_bytes(o.p);
+    const int64_t tokens = exec.kernels->attention.tile_tokens(o.p), heads = o.p.n_kv_heads;
+    const size_t worker_bytes = exec.kernels->attention.scratch_bytes(o.p);
     int64_t tiles = 0, longest = 0, most_rows = 0;
     for (int64_t s = 0; s < o.seq_rows.rows; ++s) {
         const Rows r = rows_of(o, s);
@@ -163,7 +163,7 @@ void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scrat
         AttentionBlock b = block_of(o, tile_at(o, tokens, i / parts), head);
         b.kv_heads = static_cast<int32_t>(std::min(task_heads, heads - head));
         b.scratch = scratch.data() + static_cast<size_t>(worker) * worker_bytes;
-        exec.kernels->attention(b);
+        exec.kernels->attention.block(b);
     };
     constexpr int64_t worth = 1 << 15;  // below about as many operations one thread is faster
     if (o.q.rows * o.q.cols * longest < worth)
@@ -175,7 +175,7 @@ void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scrat
 size_t attention_scratch(const Exec& exec, const OpArgs& a) {
     const AttentionOperands o = operands(a);
     const size_t workers =
-        exec.kernels->attention_scratch_bytes(o.p) * static_cast<size_t>(exec.pool->size());
+        exec.kernels->attention.scratch_bytes(o.p) * static_cast<size_t>(exec.pool->size());
     return workers + (exec.pool->size() > 1 ? record_bytes(o, std::min(split_batch, o.q.rows)) : 0);
 }
 

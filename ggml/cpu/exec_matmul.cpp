@@ -32,7 +32,7 @@ size_t worker_scratch(const Exec& exec, const OpArgs& a) {
     for (int32_t i = 0; i < a.params->as<MatmulParams>().n_weights; ++i) {
         const Tensor& w = a.in[2 + static_cast<size_t>(i)];
         bytes =
-            std::max(bytes, exec.kernels->matmul_scratch(info(w.type), w.cols, w.layout == Layout::packed));
+            std::max(bytes, exec.kernels->matmul.scratch(info(w.type), w.cols, w.layout == Layout::packed));
     }
     return round_up(bytes, static_cast<size_t>(cache_line));
 }
@@ -44,7 +44,7 @@ struct Cut {
 };
 
 Cut cut_work(const Exec& exec, const OpArgs& a, size_t n_weights) {
-    const MatmulShape& shape = exec.kernels->matmul_shape;
+    const MatmulShape& shape = exec.kernels->matmul.shape;
     const int64_t m = a.in[0].rows, wanted = 8 * exec.pool->size();
     Cut cut;
     cut.columns = std::max(shape.column_step, a.out[0].cols / wanted / shape.column_step * shape.column_step);
@@ -97,7 +97,7 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
         b.out = out.row(r0) + column;
         b.out_stride = out.stride / 4;
         b.scratch = workers + static_cast<size_t>(worker) * per_worker;
-        exec.kernels->matmul(b);
+        exec.kernels->matmul.block(b);
     };
     const int64_t tasks = cut.first_task[n_weights] * cut.row_blocks;
     constexpr int64_t worth = 1 << 16;  // multiply-adds below which waking a thread costs more than it saves

@@ -37,7 +37,7 @@ struct Work {
         int64_t kernel = 0;
         for (int32_t i = 0; i < p.n_weights; ++i) {
             const Tensor& w = weight(i);
-            kernel = std::max(kernel, static_cast<int64_t>(exec.kernels->matmul_scratch(
+            kernel = std::max(kernel, static_cast<int64_t>(exec.kernels->matmul.scratch(
                                           info(w.type), w.cols, w.layout == Layout::packed)));
         }
         const auto after = [](int64_t at, int64_t size) { return round_up(at + size, cache_line); };
@@ -54,10 +54,10 @@ struct Work {
 
     const Tensor& weight(int64_t i) const { return a.in[2 + static_cast<size_t>(i)]; }
     const Tensor& bias(int64_t i) const { return a.in[2 + static_cast<size_t>(p.n_weights + i)]; }
-    int64_t column_limit() const { return std::max(exec.kernels->matmul_shape.column_step, most_columns); }
-    int64_t row_limit() const { return std::min(exec.kernels->matmul_shape.max_rows, max_rows()); }
+    int64_t column_limit() const { return std::max(exec.kernels->matmul.shape.column_step, most_columns); }
+    int64_t row_limit() const { return std::min(exec.kernels->matmul.shape.max_rows, max_rows()); }
     int64_t max_rows() const {
-        return round_up(std::max<int64_t>(a.in[0].rows, 1), int64_t{exec.kernels->tile_rows});
+        return round_up(std::max<int64_t>(a.in[0].rows, 1), int64_t{exec.kernels->pack.tile_rows});
     }
     int64_t tile_floats() const { return row_limit() * column_limit(); }
 
@@ -136,7 +136,7 @@ void run_block(const Work& w, const Block& k, int worker) {
     b.out = tile;
     b.out_stride = w.column_limit();
     b.scratch = memory;
-    w.exec.kernels->matmul(b);
+    w.exec.kernels->matmul.block(b);
     for (int64_t r = 0; r < k.rows; ++r)
         std::memcpy(w.output(w.pairs()[k.pair + r], k.i) + k.n0, tile + r * b.out_stride,
                     static_cast<size_t>(k.columns) * 4);
@@ -153,7 +153,7 @@ void run_moe_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scra
     prepare(w, n_pairs);
 
     // Columns in as large pieces as leave every thread some; an expert's rows in pieces of the kernel's.
-    const int64_t step = exec.kernels->matmul_shape.column_step, rows = w.row_limit();
+    const int64_t step = exec.kernels->matmul.shape.column_step, rows = w.row_limit();
     const int64_t active = std::min<int64_t>(n_pairs, w.p.n_experts);
     const int64_t wanted = active * w.n * w.p.n_weights / (8 * exec.pool->size()) / step * step;
     const int64_t columns = std::clamp(wanted, step, w.column_limit() / step * step);
@@ -281,10 +281,10 @@ void run_moe_sum(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
             float* const to = out.row(t);
             std::fill_n(to, out.cols, 0.0f);
             for (int64_t j = 0; j < used; ++j)
-                exec.kernels->add(to, y.row(t) + j * out.cols, routes.row(t)[used + j], to, out.cols);
+                exec.kernels->rows.add(to, y.row(t) + j * out.cols, routes.row(t)[used + j], to, out.cols);
             if (!shared) continue;
             const float share = gate ? 1 / (1 + std::exp(-gate.row(t)[0])) : 1.0f;
-            exec.kernels->add(to, shared.row(t), share, to, out.cols);
+            exec.kernels->rows.add(to, shared.row(t), share, to, out.cols);
         }
     });
 }

@@ -91,8 +91,8 @@ void run_embed(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
                 std::memset(out.row(t), 0, static_cast<size_t>(out.cols) * 4);
                 continue;
             }
-            exec.kernels->decode(type, table.row<std::byte>(id), out.row(t), out.cols);
-            if (scale != 1) exec.kernels->scale(out.row(t), scale, out.cols);
+            exec.kernels->rows.decode(type, table.row<std::byte>(id), out.row(t), out.cols);
+            if (scale != 1) exec.kernels->rows.scale(out.row(t), scale, out.cols);
         }
     });
 }
@@ -101,9 +101,9 @@ void run_norm(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
     const Tensor &x = a.in[0], &weight = a.in[1], &bias = a.in[2], &residual = a.in[3], &out = a.out[0];
     exec.rows(x.rows, x.cols, [&](int64_t first, int64_t last, int) {
         for (int64_t r = first; r < last; ++r)
-            exec.kernels->norm({&a.params->as<NormParams>(), x.cols, x.row(r),
-                                weight ? weight.row(0) : nullptr, bias ? bias.row(0) : nullptr,
-                                residual ? residual.row(r) : nullptr, out.row(r)});
+            exec.kernels->rows.norm({&a.params->as<NormParams>(), x.cols, x.row(r),
+                                     weight ? weight.row(0) : nullptr, bias ? bias.row(0) : nullptr,
+                                     residual ? residual.row(r) : nullptr, out.row(r)});
     });
 }
 
@@ -135,7 +135,7 @@ void store_token(const KernelTable& kernels, const StoreOperands& o, const TypeI
                  const TypeInfo& v_type, int64_t t) {
     const RopeStoreParams& p = o.p;
     const float* table = o.table ? o.table.row(t) : nullptr;
-    kernels.rope(p, p.n_heads, table, o.q.row(t), o.out.row(t));
+    kernels.rows.rope(p, p.n_heads, table, o.q.row(t), o.out.row(t));
     const int64_t slot = o.slots ? *o.slots.row<int32_t>(t) : -1;
     if (slot < 0) return;
     const int64_t first = slot / p.page_size * p.n_kv_heads * p.page_size + slot % p.page_size;
@@ -144,15 +144,16 @@ void store_token(const KernelTable& kernels, const StoreOperands& o, const TypeI
     for (int64_t h = 0; h < p.n_kv_heads; ++h) {
         const int64_t row = first + h * p.page_size;
         if (row >= o.k_cache.rows) return;
-        kernels.rope(p, 1, table, o.k.row(t) + h * p.head_dim, head);
+        kernels.rows.rope(p, 1, table, o.k.row(t) + h * p.head_dim, head);
         if (o.k_cache.layout == Layout::key_tiles) {
-            kernels.encode(k_type, head, encoded, p.head_dim);
+            kernels.rows.encode(k_type, head, encoded, p.head_dim);
             store_key_tile_row(o.k_cache, row, encoded);
         } else {
-            kernels.encode(k_type, head, o.k_cache.row<std::byte>(row), p.head_dim);
+            kernels.rows.encode(k_type, head, o.k_cache.row<std::byte>(row), p.head_dim);
         }
         if (!o.v_cache) continue;
-        kernels.encode(v_type, o.v.row(t) + h * p.v_head_dim, o.v_cache.row<std::byte>(row), p.v_head_dim);
+        kernels.rows.encode(v_type, o.v.row(t) + h * p.v_head_dim, o.v_cache.row<std::byte>(row),
+                            p.v_head_dim);
     }
 }
 
@@ -190,7 +191,7 @@ void run_glu(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
                 for (int64_t j = 0; j < n; ++j) spread[static_cast<size_t>(j)] = x.row(r)[(c + j) / of_gate];
                 gate = spread.data();
             }
-            exec.kernels->glu(p, gate, up + c, out.row(r) + c, n);
+            exec.kernels->rows.glu(p, gate, up + c, out.row(r) + c, n);
         }
     });
 }
@@ -203,7 +204,7 @@ void run_activate(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
     exec.rows(out.rows * pieces, 8 * std::min(piece, out.cols), [&](int64_t first, int64_t last, int) {
         for (int64_t i = first; i < last; ++i) {
             const int64_t r = i / pieces, c = i % pieces * piece;
-            exec.kernels->activate(p, x.row(r) + c, out.row(r) + c, std::min(piece, out.cols - c));
+            exec.kernels->rows.activate(p, x.row(r) + c, out.row(r) + c, std::min(piece, out.cols - c));
         }
     });
 }
@@ -213,7 +214,7 @@ void run_add(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
     const float scale = a.params->as<AddParams>().scale;
     exec.rows(out.rows, out.cols, [&](int64_t first, int64_t last, int) {
         for (int64_t r = first; r < last; ++r)
-            exec.kernels->add(x.row(r), y.row(y.rows == 1 ? 0 : r), scale, out.row(r), out.cols);
+            exec.kernels->rows.add(x.row(r), y.row(y.rows == 1 ? 0 : r), scale, out.row(r), out.cols);
     });
 }
 
@@ -224,9 +225,9 @@ void run_scale_by_position(const Exec& exec, const OpArgs& a, std::span<std::byt
         for (int64_t t = first; t < last; ++t) {
             const double periods = *positions.row<int32_t>(t) / p.period;
             std::memcpy(out.row(t), x.row(t), static_cast<size_t>(out.cols) * 4);
-            exec.kernels->scale(out.row(t),
-                                static_cast<float>(1 + static_cast<double>(p.beta) * std::log(1 + periods)),
-                                out.cols);
+            exec.kernels->rows.scale(
+                out.row(t), static_cast<float>(1 + static_cast<double>(p.beta) * std::log(1 + periods)),
+                out.cols);
         }
     });
 }

@@ -90,10 +90,10 @@ void run_causal_conv(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
             }
             const auto inputs = [&](int64_t page, int64_t r) { return state.row(page * kept + r) + c; };
             const auto rows = [&](int64_t t, int64_t n_rows, int64_t page, bool fresh) {
-                exec.kernels->causal_conv({&p, n, n_rows, x.row(t) + c, x.stride / 4,
-                                           weight.row(0) + c * p.n_taps, bias ? bias.row(0) + c : nullptr,
-                                           inputs(page, 0), state.stride / 4, fresh, out.row(t) + c,
-                                           out.stride / 4});
+                exec.kernels->state.causal_conv({&p, n, n_rows, x.row(t) + c, x.stride / 4,
+                                                 weight.row(0) + c * p.n_taps,
+                                                 bias ? bias.row(0) + c : nullptr, inputs(page, 0),
+                                                 state.stride / 4, fresh, out.row(t) + c, out.stride / 4});
             };
             walk_pages(run, rows, [&](int64_t from, int64_t to) {
                 for (int64_t r = 0; r < kept; ++r) copy_row(inputs(from, r), inputs(to, r), n);
@@ -123,7 +123,7 @@ void run_delta_rule(const Exec& exec, const OpArgs& a, std::span<std::byte> scra
     });
     const int64_t keys = int64_t{p.n_k_heads} * p.k_dim;
     run_heads(exec, {p.n_k_heads, heads, p.k_dim, p.v_dim, p.tiled, 0, keys, 2 * keys}, qkv, state, a.out[0],
-              &a.in[5], gates, nullptr, exec.kernels->delta_rule);
+              &a.in[5], gates, nullptr, exec.kernels->state.delta_rule);
 }
 
 // Of each head, then of each row: exp(decay d) and d.
@@ -146,7 +146,7 @@ void run_ssm_scan(const Exec& exec, const OpArgs& a, std::span<std::byte> scratc
     });
     const int64_t values = heads * p.v_dim, keys = int64_t{p.n_groups} * p.k_dim;
     run_heads(exec, {p.n_groups, heads, p.k_dim, p.v_dim, false, values + keys, values, 0}, x, a.in[5],
-              a.out[0], &a.in[6], gates, a.in[4].row(0), exec.kernels->ssm_scan);
+              a.out[0], &a.in[6], gates, a.in[4].row(0), exec.kernels->state.ssm_scan);
 }
 
 }  // namespace nibble::cpu

@@ -62,7 +62,7 @@ Result<const KernelTable*> select_table(std::string_view name, const Features& m
 // docs/performance.md, "How far ahead", has the figures.
 Lookahead lookahead(const KernelTable& kernels, const Features& machine) {
     Lookahead l;
-    if (kernels.lanes == 8) l.code_rows = 1;  // AVX2 and AVX-VNNI: no processor looks as far
+    if (kernels.pack.lanes == 8) l.code_rows = 1;  // AVX2 and AVX-VNNI: no processor looks as far
     if (machine.amd_zen5) l = {1, 1};
     return l;
 }

@@ -26,7 +26,7 @@ struct Int8Halves {  // of the first and the last 16
     int32_t neg_sum[2];
 };
 inline constexpr int64_t int8_block = 32;
-// Rows lie in tiles of KernelTable::tile_rows (the last may be lower), and a tile of h rows holds block after
+// Rows lie in tiles of PackKernels::tile_rows (the last may be lower), and a tile of h rows holds block after
 // block the h rows of each: every address in a kernel is one pointer plus a constant.
 struct Int8Rows {
     const int8_t* q = nullptr;           // [rows x K]
@@ -80,7 +80,7 @@ struct MatmulBlock {
     int64_t residual_stride = 0;      // floats
     float* out = nullptr;
     int64_t out_stride = 0;        // floats
-    std::byte* scratch = nullptr;  // KernelTable::matmul_scratch bytes, 64-byte aligned
+    std::byte* scratch = nullptr;  // MatmulKernels::scratch bytes, 64-byte aligned
 };
 
 // One instruction set's way to cut a matmul.
@@ -115,7 +115,7 @@ struct AttentionBlock {
     int64_t split_begin = 0, split_end = 0;  // of Splits
     float* partial = nullptr;                // first token's record; see partial_stride()
     int64_t partial_stride = 0;              // floats from one token's records to the next token's
-    std::byte* scratch = nullptr;            // attention_scratch_bytes(), 64-byte aligned
+    std::byte* scratch = nullptr;            // AttentionKernels::scratch_bytes(), 64-byte aligned
 };
 
 // Rows of one sequence through the convolution of some channels.
@@ -146,31 +146,13 @@ struct StateBlock {
     int64_t out_stride = 0;
 };
 
-struct KernelTable {
-    std::string_view name;  // as --isa spells it
-    std::string_view needs;
-    bool (*available)(const Features&);
+// The kernels of an instruction set come in groups, so that one that adds something to another has only that
+// compiled for it and refers to the other's groups for the rest.
 
+// Single rows: conversion, norm, activation, addition, rotation.
+struct RowKernels {
     void (*decode)(const TypeInfo&, const std::byte* src, float* dst, int64_t n);
     void (*encode)(const TypeInfo&, const float* src, std::byte* dst, int64_t n);
-
-    // The packed layout of weights (ggml/cpu/packed.h): bytes of one group of `lanes` rows of k columns, 0
-    // for types that have none; and n <= lanes rows into one group.
-    int lanes;
-    size_t (*packed_group_bytes)(const TypeInfo&, int64_t k);
-    void (*pack_group)(const TypeInfo&, const std::byte* w, int64_t stride, int64_t n, int64_t k,
-                       std::byte* group);
-
-    Operand (*operand)(const TypeInfo&);
-    int tile_rows;
-    // k values of one row of a tile of height `h`; the pointers are to its place in their first block.
-    void (*quantize)(const float* x, int64_t k, int64_t h, int8_t* q, Int8Block* blocks, Int8Halves* halves);
-    // n values rounded to bf16, and zeros up to a multiple of bf16_step; null where no type wants them.
-    void (*round)(const float* x, int64_t n, uint16_t* out);
-    MatmulShape matmul_shape;
-    size_t (*matmul_scratch)(const TypeInfo&, int64_t k, bool packed);  // bytes per thread
-    void (*matmul)(const MatmulBlock&);
-
     void (*norm)(const NormBlock&);
     void (*glu)(const GluParams&, const float* gate, const float* up, float* out, int64_t n);
     void (*activate)(const ActivateParams&, const float* x, float* out, int64_t n);
@@ -178,17 +160,54 @@ struct KernelTable {
     void (*scale)(float* x, float factor, int64_t n);
     // Rotates n_heads heads by one row of a rope table (null: none), then the Hadamard transform if any.
     void (*rope)(const RopeStoreParams&, int32_t n_heads, const float* table, const float* x, float* out);
+};
 
-    bool bf16_products;  // attention rounds what it multiplies to bf16, unless a cache is f32; see operand
-    size_t (*attention_scratch_bytes)(const AttentionParams&);
-    int64_t (*attention_tile_tokens)(const AttentionParams&);
-    void (*attention)(const AttentionBlock&);
+// Weights and activations as matmuls read them.
+struct PackKernels {
+    // The packed layout of weights (ggml/cpu/packed.h): bytes of one group of `lanes` rows of k columns, 0
+    // for types that have none; and n <= lanes rows into one group.
+    int lanes;
+    size_t (*group_bytes)(const TypeInfo&, int64_t k);
+    void (*pack_group)(const TypeInfo&, const std::byte* w, int64_t stride, int64_t n, int64_t k,
+                       std::byte* group);
+    int tile_rows;  // of Int8Rows
+    // k values of one row of a tile of height `h`; the pointers are to its place in their first block.
+    void (*quantize)(const float* x, int64_t k, int64_t h, int8_t* q, Int8Block* blocks, Int8Halves* halves);
+};
+
+struct MatmulKernels {
+    Operand (*operand)(const TypeInfo&);
+    // n values rounded to bf16, and zeros up to a multiple of bf16_step; null where no type wants them.
+    void (*round)(const float* x, int64_t n, uint16_t* out);
+    MatmulShape shape;
+    size_t (*scratch)(const TypeInfo&, int64_t k, bool packed);  // bytes per thread
+    void (*block)(const MatmulBlock&);
+};
+
+struct AttentionKernels {
+    bool bf16_products;  // what is multiplied is rounded to bf16, unless a cache is f32
+    size_t (*scratch_bytes)(const AttentionParams&);
+    int64_t (*tile_tokens)(const AttentionParams&);
+    void (*block)(const AttentionBlock&);
     // Joins the partial records of one token and kv head, in the order of the splits.
-    void (*attention_merge)(const AttentionBlock&);
+    void (*merge)(const AttentionBlock&);
+};
 
+struct StateKernels {
     void (*causal_conv)(const ConvBlock&);
     void (*delta_rule)(const StateBlock&);
     void (*ssm_scan)(const StateBlock&);
+};
+
+struct KernelTable {
+    std::string_view name;  // as --isa spells it
+    std::string_view needs;
+    bool (*available)(const Features&);
+    const RowKernels& rows;
+    const PackKernels& pack;
+    const MatmulKernels& matmul;
+    const AttentionKernels& attention;
+    const StateKernels& state;
 };
 
 // Where the context is cut, whatever the batch: splits of whole pages, of about 256 tokens at first and of

@@ -18,7 +18,7 @@ class Operands {
     Operands(const KernelTable& kernels, std::span<const Tensor> weights, int64_t rows, int64_t k)
         : k_(k), blocks_(k / int8_block), stride_(round_up(k, bf16_step)) {
         for (const Tensor& w : weights) {
-            const Operand operand = kernels.operand(info(w.type));
+            const Operand operand = kernels.matmul.operand(info(w.type));
             (operand == Operand::int8 ? int8_ : operand == Operand::bf16 ? bf16_ : f32_) = true;
         }
         const auto after = [](int64_t at, int64_t size) { return round_up(at + size, cache_line); };
@@ -37,12 +37,13 @@ class Operands {
     // tiles of its own.
     void write(const KernelTable& kernels, int64_t first, int64_t end, int64_t row, int64_t c, int64_t n,
                const float* x) const {
-        if (bf16_) kernels.round(x, n, bf16() + row * stride_ + c);
+        if (bf16_) kernels.matmul.round(x, n, bf16() + row * stride_ + c);
         if (!int8_) return;
-        const int64_t tile_rows = kernels.tile_rows, tile = first + (row - first) / tile_rows * tile_rows;
+        const int64_t tile_rows = kernels.pack.tile_rows,
+                      tile = first + (row - first) / tile_rows * tile_rows;
         const int64_t h = std::min(tile_rows, end - tile);
         const int64_t at = tile * blocks_ + c / int8_block * h + (row - tile);
-        kernels.quantize(x, n, h, codes() + at * int8_block, blocks() + at, halves() + at);
+        kernels.pack.quantize(x, n, h, codes() + at * int8_block, blocks() + at, halves() + at);
     }
 
     // The rows from `row` on, the first of a tile.

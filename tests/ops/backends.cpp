@@ -3,13 +3,16 @@
 // packed weights and without.
 #include "tests/ops/backends.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
 #include <doctest/doctest.h>
 
 #include "ggml/base/cat.h"
 #include "ggml/cpu/cpu_backend.h"
 #include "ggml/ops/reference_backend.h"
+#include "tests/isa/emulated.h"
 
 namespace nibble {
 namespace {
@@ -28,11 +31,9 @@ std::shared_ptr<Backend> cpu_backend(const cpu::KernelTable& table, int threads,
 
 // All of them, or the one that NIBBLE_TEST_ISA names: under an emulator the whole sweep takes too long.
 std::vector<const cpu::KernelTable*> test_tables() {
-    const auto compiled = cpu::compiled_tables();
-    std::vector<const cpu::KernelTable*> list(compiled.begin(), compiled.end());
-#if defined(__x86_64__)
-    list.push_back(&amx_emulated());
-#endif
+    std::vector<const cpu::KernelTable*> list;
+    for (const auto tables : {cpu::compiled_tables(), emulated_tables()})
+        list.insert(list.end(), tables.begin(), tables.end());
     if (const char* only = std::getenv("NIBBLE_TEST_ISA"))
         std::erase_if(list, [only](const cpu::KernelTable* table) { return table->name != only; });
     REQUIRE(!list.empty());
@@ -45,8 +46,8 @@ std::vector<TestBackend> test_backends() {
     std::vector<TestBackend> list{{"reference", std::make_shared<ReferenceBackend>()}};
     for (const cpu::KernelTable* table : test_tables())
         if (auto backend = cpu_backend(*table, 3, true))
-            list.push_back(
-                {cat("cpu ", table->name, ", 3 threads"), std::move(backend), table->bf16_products});
+            list.push_back({cat("cpu ", table->name, ", 3 threads"), std::move(backend),
+                            table->attention.bf16_products});
     return list;
 }
 
@@ -63,18 +64,15 @@ std::vector<std::pair<TestBackend, TestBackend>> thread_pairs() {
 
 std::vector<std::pair<TestBackend, TestBackend>> tile_pairs() {
     std::vector<std::pair<TestBackend, TestBackend>> list;
-#if defined(__x86_64__)
-    const auto vectors = cpu::select_table("avx512bf16");
-    if (!vectors) {
-        MESSAGE("not covered on this machine: the tiles of AMX against AVX-512 BF16");
-        return list;
+    const auto tables = test_tables();
+    for (const std::string_view kind : {"", "-emulated"}) {
+        const auto backend = [&](std::string_view name) {
+            const auto table = std::ranges::find(tables, cat(name, kind), &cpu::KernelTable::name);
+            return table == tables.end() ? nullptr : cpu_backend(**table, 2, true);
+        };
+        const auto vectors = backend("avx512bf16"), tiles = backend("amx");
+        if (vectors && tiles) list.push_back({{cat("avx512bf16", kind), vectors}, {cat("amx", kind), tiles}});
     }
-    const TestBackend expected{"avx512bf16", cpu_backend(**vectors, 2, true)};
-    for (const cpu::KernelTable* table : test_tables())
-        if (table->name.starts_with("amx"))
-            if (auto backend = cpu_backend(*table, 2, true))
-                list.push_back({expected, {std::string(table->name), std::move(backend)}});
-#endif
     return list;
 }
 

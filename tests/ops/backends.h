@@ -1,5 +1,5 @@
-// The backends that the op sweep covers: every ISA this machine can run, with several thread counts.
-// The only place in tests/ops that names concrete backends.
+// The backends that the op sweep covers: every ISA this machine can run or emulate, with several thread
+// counts. The only place in tests/ops that names concrete backends.
 #pragma once
 
 #include <memory>
@@ -15,16 +15,11 @@ namespace nibble {
 struct TestBackend {
     std::string name;
     std::shared_ptr<Backend> backend;
-    bool bf16_products = false;  // see KernelTable
+    bool bf16_products = false;  // see AttentionKernels
 };
 
-#if defined(__x86_64__)
-const cpu::KernelTable& amx_emulated();
-#endif
-
 std::vector<TestBackend> test_backends();
-// Two that must agree to the last bit: AMX, emulated and real, and the vectors that it stands in for. Empty
-// where the machine lacks AVX-512 VNNI.
+// Two that must agree to the last bit: AMX, emulated and real, and the vectors that it stands in for.
 std::vector<std::pair<TestBackend, TestBackend>> tile_pairs();
 // The same ISA with one thread and with several.
 std::vector<std::pair<TestBackend, TestBackend>> thread_pairs();

@@ -17,18 +17,21 @@
 
 namespace nibble::cpu::amx {
 
-// The order matters: the vocabulary, then the kernels written in it, then those that need tiles.
+// What is not this instruction set's own.
+namespace borrowed {
+constexpr const PackKernels& pack = avx512vnni::pack_kernels;
+constexpr const MatmulKernels& matmul = avx512bf16::matmul_kernels;
+constexpr const AttentionKernels& attention = avx512::attention_kernels;
+}  // namespace borrowed
+
+// The order matters: the vocabulary, then the kernels written in it.
 // clang-format off
 #include "ggml/cpu/simd/avx512.inl"
 #include "ggml/cpu/simd/vnni512_dot.inl"
 #include "ggml/cpu/simd/avx512bf16_pairs.inl"
 #include "ggml/cpu/simd/amx_ops.inl"
 #include "ggml/cpu/simd/amx.inl"
-#include "ggml/cpu/kernels/all.inl"
-#include "ggml/cpu/kernels/attention_pairs.inl"
-#include "ggml/cpu/kernels/matmul_pairs.inl"
-#include "ggml/cpu/kernels/tiles_bf16.inl"
-#include "ggml/cpu/kernels/tiles.inl"
+#include "ggml/cpu/kernels/tiles_alone.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::amx
@@ -42,11 +45,19 @@ namespace nibble::cpu::amx {
 namespace nibble::cpu {
 
 extern const KernelTable amx_table;
-constinit const KernelTable amx_table = amx::make_tiled_table(
-    "amx", "AVX-512 F, BW, VL, DQ, VNNI, BF16 and AMX tiles with int8 and bf16", [](const Features& f) {
-        return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
-               f.avx512vnni && f.avx512bf16 && f.amx_tile && f.amx_int8 && f.amx_bf16;
-    });
+constinit const KernelTable amx_table{
+    .name = "amx",
+    .needs = "AVX-512 F, BW, VL, DQ, VNNI, BF16 and AMX tiles with int8 and bf16",
+    .available =
+        [](const Features& f) {
+            return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
+                   f.avx512vnni && f.avx512bf16 && f.amx_tile && f.amx_int8 && f.amx_bf16;
+        },
+    .rows = avx512::row_kernels,
+    .pack = avx512vnni::pack_kernels,
+    .matmul = amx::matmul_kernels,
+    .attention = amx::attention_kernels,
+    .state = avx512::state_kernels};
 
 }  // namespace nibble::cpu
 

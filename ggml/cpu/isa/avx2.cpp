@@ -31,8 +31,15 @@ namespace nibble::cpu::avx2 {
 namespace nibble::cpu {
 
 extern const KernelTable avx2_table;
-constinit const KernelTable avx2_table = avx2::make_table(
-    "avx2", "AVX2, FMA and F16C", [](const Features& f) { return f.avx2 && f.fma && f.f16c; });
+constinit const KernelTable avx2_table{
+    .name = "avx2",
+    .needs = "AVX2, FMA and F16C",
+    .available = [](const Features& f) { return f.avx2 && f.fma && f.f16c; },
+    .rows = avx2::row_kernels,
+    .pack = avx2::pack_kernels,
+    .matmul = avx2::matmul_kernels,
+    .attention = avx2::attention_kernels,
+    .state = avx2::state_kernels};
 
 }  // namespace nibble::cpu
 

@@ -17,6 +17,7 @@ namespace nibble::cpu::avx512 {
 // The order matters: the vocabulary, then the kernels written in it.
 // clang-format off
 #include "ggml/cpu/simd/avx512.inl"
+#include "ggml/cpu/simd/avx512_settled.inl"
 #include "ggml/cpu/simd/avx512_dot.inl"
 #include "ggml/cpu/kernels/all.inl"
 // clang-format on
@@ -32,10 +33,18 @@ namespace nibble::cpu::avx512 {
 namespace nibble::cpu {
 
 extern const KernelTable avx512_table;
-constinit const KernelTable avx512_table =
-    avx512::make_table("avx512", "AVX-512 F, BW, VL and DQ", [](const Features& f) {
-        return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq;
-    });
+constinit const KernelTable avx512_table{.name = "avx512",
+                                         .needs = "AVX-512 F, BW, VL and DQ",
+                                         .available =
+                                             [](const Features& f) {
+                                                 return f.avx2 && f.fma && f.f16c && f.avx512f &&
+                                                        f.avx512bw && f.avx512vl && f.avx512dq;
+                                             },
+                                         .rows = avx512::row_kernels,
+                                         .pack = avx512::pack_kernels,
+                                         .matmul = avx512::matmul_kernels,
+                                         .attention = avx512::attention_kernels,
+                                         .state = avx512::state_kernels};
 
 }  // namespace nibble::cpu
 

@@ -15,14 +15,19 @@
 
 namespace nibble::cpu::avx512bf16 {
 
+// What is not this instruction set's own.
+namespace borrowed {
+constexpr const PackKernels& pack = avx512vnni::pack_kernels;
+constexpr const MatmulKernels& matmul = avx512vnni::matmul_kernels;
+constexpr const AttentionKernels& attention = avx512::attention_kernels;
+}  // namespace borrowed
+
 // The order matters: the vocabulary, then the kernels written in it.
 // clang-format off
 #include "ggml/cpu/simd/avx512.inl"
 #include "ggml/cpu/simd/vnni512_dot.inl"
 #include "ggml/cpu/simd/avx512bf16_pairs.inl"
-#include "ggml/cpu/kernels/all.inl"
-#include "ggml/cpu/kernels/attention_pairs.inl"
-#include "ggml/cpu/kernels/matmul_pairs.inl"
+#include "ggml/cpu/kernels/pairs_alone.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::avx512bf16
@@ -36,11 +41,19 @@ namespace nibble::cpu::avx512bf16 {
 namespace nibble::cpu {
 
 extern const KernelTable avx512bf16_table;
-constinit const KernelTable avx512bf16_table = avx512bf16::with_pairs<avx512bf16::Pairs>(
-    avx512bf16::make_table("avx512bf16", "AVX-512 F, BW, VL, DQ, VNNI and BF16", [](const Features& f) {
-        return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
-               f.avx512vnni && f.avx512bf16;
-    }));
+constinit const KernelTable avx512bf16_table{.name = "avx512bf16",
+                                             .needs = "AVX-512 F, BW, VL, DQ, VNNI and BF16",
+                                             .available =
+                                                 [](const Features& f) {
+                                                     return f.avx2 && f.fma && f.f16c && f.avx512f &&
+                                                            f.avx512bw && f.avx512vl && f.avx512dq &&
+                                                            f.avx512vnni && f.avx512bf16;
+                                                 },
+                                             .rows = avx512::row_kernels,
+                                             .pack = avx512vnni::pack_kernels,
+                                             .matmul = avx512bf16::matmul_kernels,
+                                             .attention = avx512bf16::attention_kernels,
+                                             .state = avx512::state_kernels};
 
 }  // namespace nibble::cpu
 

@@ -15,11 +15,16 @@
 
 namespace nibble::cpu::avx512vnni {
 
+// What is not this instruction set's own.
+namespace borrowed {
+constexpr const MatmulKernels& matmul = avx512::matmul_kernels;
+}  // namespace borrowed
+
 // The order matters: the vocabulary, then the kernels written in it.
 // clang-format off
 #include "ggml/cpu/simd/avx512.inl"
 #include "ggml/cpu/simd/vnni512_dot.inl"
-#include "ggml/cpu/kernels/all.inl"
+#include "ggml/cpu/kernels/codes_alone.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::avx512vnni
@@ -33,11 +38,19 @@ namespace nibble::cpu::avx512vnni {
 namespace nibble::cpu {
 
 extern const KernelTable avx512vnni_table;
-constinit const KernelTable avx512vnni_table =
-    avx512vnni::make_table("avx512vnni", "AVX-512 F, BW, VL, DQ and VNNI", [](const Features& f) {
-        return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
-               f.avx512vnni;
-    });
+constinit const KernelTable avx512vnni_table{.name = "avx512vnni",
+                                             .needs = "AVX-512 F, BW, VL, DQ and VNNI",
+                                             .available =
+                                                 [](const Features& f) {
+                                                     return f.avx2 && f.fma && f.f16c && f.avx512f &&
+                                                            f.avx512bw && f.avx512vl && f.avx512dq &&
+                                                            f.avx512vnni;
+                                                 },
+                                             .rows = avx512::row_kernels,
+                                             .pack = avx512vnni::pack_kernels,
+                                             .matmul = avx512vnni::matmul_kernels,
+                                             .attention = avx512::attention_kernels,
+                                             .state = avx512::state_kernels};
 
 }  // namespace nibble::cpu
 

@@ -13,11 +13,16 @@
 
 namespace nibble::cpu::avxvnni {
 
+// What is not this instruction set's own.
+namespace borrowed {
+constexpr const MatmulKernels& matmul = avx2::matmul_kernels;
+}  // namespace borrowed
+
 // The order matters: the vocabulary, then the kernels written in it.
 // clang-format off
 #include "ggml/cpu/simd/avx2.inl"
 #include "ggml/cpu/simd/vnni256_dot.inl"
-#include "ggml/cpu/kernels/all.inl"
+#include "ggml/cpu/kernels/codes_alone.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::avxvnni
@@ -31,9 +36,15 @@ namespace nibble::cpu::avxvnni {
 namespace nibble::cpu {
 
 extern const KernelTable avxvnni_table;
-constinit const KernelTable avxvnni_table =
-    avxvnni::make_table("avxvnni", "AVX2, FMA, F16C and AVX-VNNI",
-                        [](const Features& f) { return f.avx2 && f.fma && f.f16c && f.avx_vnni; });
+constinit const KernelTable avxvnni_table{
+    .name = "avxvnni",
+    .needs = "AVX2, FMA, F16C and AVX-VNNI",
+    .available = [](const Features& f) { return f.avx2 && f.fma && f.f16c && f.avx_vnni; },
+    .rows = avx2::row_kernels,
+    .pack = avxvnni::pack_kernels,
+    .matmul = avxvnni::matmul_kernels,
+    .attention = avx2::attention_kernels,
+    .state = avx2::state_kernels};
 
 }  // namespace nibble::cpu
 

@@ -21,6 +21,7 @@
 #include <arm_neon.h>
 #endif
 
+#include "ggml/cpu/isa/shared.h"
 #include "ggml/cpu/kernel_table.h"
 #include "ggml/cpu/packed.h"
 #include "ggml/types/list.h"

@@ -18,8 +18,14 @@ namespace nibble::cpu::neon {
 namespace nibble::cpu {
 
 extern const KernelTable neon_table;
-constinit const KernelTable neon_table =
-    neon::make_table("neon", "NEON", [](const Features& f) { return f.neon; });
+constinit const KernelTable neon_table{.name = "neon",
+                                       .needs = "NEON",
+                                       .available = [](const Features& f) { return f.neon; },
+                                       .rows = neon::row_kernels,
+                                       .pack = neon::pack_kernels,
+                                       .matmul = neon::matmul_kernels,
+                                       .attention = neon::attention_kernels,
+                                       .state = neon::state_kernels};
 
 }  // namespace nibble::cpu
 

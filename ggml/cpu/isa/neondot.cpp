@@ -13,12 +13,17 @@
 
 namespace nibble::cpu::neondot {
 
+// What is not this instruction set's own.
+namespace borrowed {
+constexpr const MatmulKernels& matmul = neon::matmul_kernels;
+}  // namespace borrowed
+
 // The order matters: the vocabulary, then the kernels written in it.
 // clang-format off
 #include "ggml/cpu/simd/neon.inl"
 #include "ggml/cpu/simd/neondot_dot.inl"
 #include "ggml/cpu/simd/single_rows.inl"
-#include "ggml/cpu/kernels/all.inl"
+#include "ggml/cpu/kernels/codes_alone.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::neondot
@@ -32,8 +37,15 @@ namespace nibble::cpu::neondot {
 namespace nibble::cpu {
 
 extern const KernelTable neondot_table;
-constinit const KernelTable neondot_table = neondot::make_table(
-    "neondot", "NEON and dotprod", [](const Features& f) { return f.neon && f.arm_dotprod; });
+constinit const KernelTable neondot_table{
+    .name = "neondot",
+    .needs = "NEON and dotprod",
+    .available = [](const Features& f) { return f.neon && f.arm_dotprod; },
+    .rows = neon::row_kernels,
+    .pack = neondot::pack_kernels,
+    .matmul = neondot::matmul_kernels,
+    .attention = neon::attention_kernels,
+    .state = neon::state_kernels};
 
 }  // namespace nibble::cpu
 

@@ -13,12 +13,25 @@
 
 namespace nibble::cpu::neoni8mm {
 
+// What is not this instruction set's own.
+namespace borrowed {
+constexpr const PackKernels& pack = neondot::pack_kernels;
+constexpr const MatmulKernels& matmul = neon::matmul_kernels;
+}  // namespace borrowed
+
 // The order matters: the vocabulary, then the kernels written in it.
 // clang-format off
 #include "ggml/cpu/simd/neon.inl"
 #include "ggml/cpu/simd/neondot_dot.inl"
 #include "ggml/cpu/simd/neoni8mm_pair.inl"
-#include "ggml/cpu/kernels/all.inl"
+#include "ggml/cpu/kernels/prefetch.inl"
+#include "ggml/cpu/kernels/codes.inl"
+#include "ggml/cpu/kernels/borrowed_pack.inl"
+#include "ggml/cpu/kernels/blocks.inl"
+#include "ggml/cpu/kernels/borrowed_reals.inl"
+#include "ggml/cpu/kernels/matmul_int8.inl"
+#include "ggml/cpu/kernels/blocks_codes.inl"
+#include "ggml/cpu/kernels/matmul.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::neoni8mm
@@ -32,9 +45,15 @@ namespace nibble::cpu::neoni8mm {
 namespace nibble::cpu {
 
 extern const KernelTable neoni8mm_table;
-constinit const KernelTable neoni8mm_table =
-    neoni8mm::make_table("neoni8mm", "NEON, dotprod and i8mm",
-                         [](const Features& f) { return f.neon && f.arm_dotprod && f.arm_i8mm; });
+constinit const KernelTable neoni8mm_table{
+    .name = "neoni8mm",
+    .needs = "NEON, dotprod and i8mm",
+    .available = [](const Features& f) { return f.neon && f.arm_dotprod && f.arm_i8mm; },
+    .rows = neon::row_kernels,
+    .pack = neondot::pack_kernels,
+    .matmul = neoni8mm::matmul_kernels,
+    .attention = neon::attention_kernels,
+    .state = neon::state_kernels};
 
 }  // namespace nibble::cpu
 

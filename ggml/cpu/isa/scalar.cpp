@@ -15,7 +15,13 @@ namespace nibble::cpu::scalar {
 namespace nibble::cpu {
 
 extern const KernelTable scalar_table;
-constinit const KernelTable scalar_table =
-    scalar::make_table("scalar", "nothing", [](const Features&) { return true; });
+constinit const KernelTable scalar_table{.name = "scalar",
+                                         .needs = "nothing",
+                                         .available = [](const Features&) { return true; },
+                                         .rows = scalar::row_kernels,
+                                         .pack = scalar::pack_kernels,
+                                         .matmul = scalar::matmul_kernels,
+                                         .attention = scalar::attention_kernels,
+                                         .state = scalar::state_kernels};
 
 }  // namespace nibble::cpu

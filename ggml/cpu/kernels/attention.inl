@@ -423,30 +423,6 @@ inline void attend(const AttentionBlock& b) {
     }
 }
 
-inline void attention_block(const AttentionBlock& b) { attend<Reals>(b); }
-
-inline void attention_merge_block(const AttentionBlock& b) {
-    const AttentionParams& p = *b.params;
-    const int64_t group = p.n_heads / p.n_kv_heads;
-    Reals::Multiplier multiplier;
-    const AttentionTile<Reals> t(p, group, reinterpret_cast<float*>(b.scratch), multiplier);
-    for (int64_t i = 0; i < b.n_tokens; ++i) {
-        for (int64_t g = 0; g < group; ++g) {
-            const int64_t head = b.kv_head * group + g;
-            float m = -infinity, l = 0;
-            std::memset(t.total_o, 0, static_cast<size_t>(t.v_cols) * 4);
-            for (int64_t split = b.split_begin; split < b.split_end; ++split) {
-                if (!sees_split(b, i, split)) continue;
-                const float* record = b.partial + i * b.partial_stride +
-                                      ((split - b.split_begin) * p.n_heads + head) * partial_floats(p);
-                join(m, l, t.total_o, record[0], record[1], record + partial_header, t.v_cols);
-            }
-            write_row(p, m, l, t.total_o, b.sinks ? b.sinks + head : nullptr,
-                      b.out + i * b.out_stride + head * p.v_head_dim);
-        }
-    }
-}
-
 inline int64_t tile_tokens(const AttentionParams& p) {
     const int64_t group = p.n_heads / p.n_kv_heads;
     return group >= tile_queries ? 1 : tile_queries / group;
@@ -454,7 +430,4 @@ inline int64_t tile_tokens(const AttentionParams& p) {
 inline int64_t scratch_rows(const AttentionParams& p) {
     const int64_t tile = tile_tokens(p) * (p.n_heads / p.n_kv_heads);
     return tile > p.n_heads ? tile : p.n_heads;
-}
-inline size_t attention_scratch(const AttentionParams& p) {
-    return static_cast<size_t>(padded(AttentionTile<Reals>::floats(p, scratch_rows(p)))) * sizeof(float);
 }

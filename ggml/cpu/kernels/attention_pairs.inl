@@ -1,5 +1,6 @@
-// Attention in pairs of bf16 where nothing forbids it.
-// A cache in f32 asks for all its digits: it is multiplied as it is.
+// Attention in pairs of bf16 where nothing forbids it; else, and for the joining of splits, by the kernels of
+// namespace borrowed. A cache in f32 asks for all its digits: it is multiplied as it is.
+
 struct Pairs::Multiplier : FmaMultiplier<Pairs> {};
 
 template <class P>
@@ -7,12 +8,22 @@ inline void paired_attention(const AttentionBlock& b) {
     const AttentionParams& p = *b.params;
     const bool exact = b.k_cache.type == Type::f32 || b.v_cache.type == Type::f32;
     const bool whole = p.head_dim % P::size == 0 && p.page_size % P::size == 0;
-    return exact || !whole ? attend<Reals>(b) : attend<P>(b);
+    exact || !whole ? borrowed::attention.block(b) : attend<P>(b);
 }
 
 template <class P>
 inline size_t paired_attention_scratch(const AttentionParams& p) {
-    const int64_t rows = scratch_rows(p), reals = AttentionTile<Reals>::floats(p, rows),
-                  pairs = AttentionTile<P>::floats(p, rows);
-    return static_cast<size_t>(padded(reals > pairs ? reals : pairs)) * sizeof(float);
+    const int64_t pairs = AttentionTile<P>::floats(p, scratch_rows(p));
+    const size_t bytes = static_cast<size_t>(padded(pairs)) * sizeof(float),
+                 reals = borrowed::attention.scratch_bytes(p);
+    return bytes > reals ? bytes : reals;
 }
+
+inline void borrowed_merge(const AttentionBlock& b) { borrowed::attention.merge(b); }
+
+template <class P>
+constexpr AttentionKernels paired_attention_kernels{.bf16_products = true,
+                                                    .scratch_bytes = paired_attention_scratch<P>,
+                                                    .tile_tokens = tile_tokens,
+                                                    .block = paired_attention<P>,
+                                                    .merge = borrowed_merge};

@@ -1,5 +1,6 @@
 // Matmul of bf16 weights with activations rounded to bf16, two columns at a time: twice the rate of f32.
-// A unit of the packed layout is such a pair of every row, so groups are multiplied as they lie.
+// A unit of the packed layout is such a pair of every row, so groups are multiplied as they lie. All other
+// types are multiplied by the kernels of namespace borrowed.
 
 template <class P>
 struct PairRows : P {
@@ -26,41 +27,36 @@ inline void multiply_pairs(const MatmulBlock& b, const Activations<PairRows<P>>&
     }
 }
 
-// Tiles take any number of rows, so that one row has the bits of many, but only whole steps of K.
 template <class P>
-inline void paired_matmul(const MatmulBlock& b) {
-    if (b.type->type != Type::bf16) return matmul_block(b);
-    const auto* const x = reinterpret_cast<const typename P::Number*>(b.xb);
-    const int64_t stride = b.xb_stride / P::size, k = (b.k + 1) / P::size;
-    if (P::depth > 1 ? k % P::depth == 0 : b.m > streamed_rows) return multiply_pairs<P>(b, {x, stride, k});
-    stream_packed<PairRows<Pairs>>(b, {x, stride, k}, b.scratch);
+inline Activations<PairRows<P>> pair_rows(const MatmulBlock& b) {
+    return {reinterpret_cast<const typename P::Number*>(b.xb), b.xb_stride / P::size, (b.k + 1) / P::size};
 }
 
-inline size_t paired_matmul_scratch(const TypeInfo& type, int64_t k, bool packed) {
-    if (type.type != Type::bf16) return matmul_scratch(type, k, packed);
+inline size_t paired_scratch(const TypeInfo& type, int64_t k, bool packed) {
+    if (type.type != Type::bf16) return borrowed::matmul.scratch(type, k, packed);
     return static_cast<size_t>(tile_bytes) + (packed ? 0 : tile_vecs * packed_group_bytes(type, k));
 }
 
-inline Operand paired_operand(const TypeInfo& type) {
-    return type.type == Type::bf16 ? Operand::bf16 : operand_of(type);
+template <class P>
+inline void paired_matmul(const MatmulBlock& b) {
+    if (b.type->type != Type::bf16) return borrowed::matmul.block(b);
+    if (b.m > streamed_rows) return multiply_pairs<P>(b, pair_rows<P>(b));
+    stream_packed<PairRows<P>>(b, pair_rows<P>(b), b.scratch);
 }
 
-template <class P>
+inline Operand paired_operand(const TypeInfo& type) {
+    return type.type == Type::bf16 ? Operand::bf16 : borrowed::matmul.operand(type);
+}
+
 inline void round_row(const float* x, int64_t n, uint16_t* out) {
-    P::narrow(x, n, 1, reinterpret_cast<typename P::Number*>(out));
+    Pairs::narrow(x, n, 1, reinterpret_cast<Pairs::Number*>(out));
     const int64_t end = (n + bf16_step - 1) / bf16_step * bf16_step;
     std::memset(out + n, 0, static_cast<size_t>(end - n) * sizeof *out);
 }
 
-// `t` with products of bf16 weights and attention in the numbers of P.
 template <class P>
-constexpr KernelTable with_pairs(KernelTable t) {
-    t.operand = paired_operand;
-    t.round = round_row<P>;
-    t.matmul_scratch = paired_matmul_scratch;
-    t.matmul = paired_matmul<P>;
-    t.bf16_products = true;
-    t.attention_scratch_bytes = paired_attention_scratch<P>;
-    t.attention = paired_attention<P>;
-    return t;
-}
+constexpr MatmulKernels paired_matmul_kernels{.operand = paired_operand,
+                                              .round = round_row,
+                                              .shape = {panel_columns, block_rows},
+                                              .scratch = paired_scratch,
+                                              .block = paired_matmul<P>};

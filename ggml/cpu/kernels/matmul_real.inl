@@ -129,22 +129,6 @@ inline void fill_rows(const RowSet& rows, int64_t k0, int64_t n, float* panel, i
     }
 }
 
-// Any decodable type: rows are decoded a superblock at a time and packed as f32.
-inline void fill_decoded(const TypeInfo& type, const RowSet& rows, int64_t k0, int64_t n, float* panel,
-                         int64_t ldw) {
-    constexpr int64_t chunk = 256;  // a multiple of every block length
-    alignas(64) float decoded[lanes][chunk];
-    const int64_t start = k0 / type.block_len * type.block_bytes,
-                  step = chunk / type.block_len * type.block_bytes;
-    for (int64_t at = 0; at < n; at += chunk) {
-        const int64_t count = n - at < chunk ? n - at : chunk;
-        for (int i = 0; i < lanes; ++i)
-            decode_row(type, rows.row[i] + start + at / chunk * step, decoded[i], count);
-        const RowSet f32(reinterpret_cast<const std::byte*>(decoded), sizeof decoded[0], lanes);
-        fill_rows<F32Rows>(f32, 0, count, panel + at * ldw, ldw);
-    }
-}
-
 // k numbers of each row of activations, as the weights in Rows are multiplied by.
 template <class Rows>
 struct Activations {

@@ -1,5 +1,5 @@
-// Packing: one group of weight rows from the file's layout into the packed one (ggml/cpu/packed.h).
-// Runs once per weight at load, or per call when weights are used in place.
+// Packing: one group of weight rows from the file's layout into the packed one (ggml/cpu/packed.h), once per
+// weight at load or per call when weights are used in place; and rows of activations into codes of int8.
 
 template <class Fmt>
 struct UnpackedSpan {
@@ -187,3 +187,37 @@ inline void pack_group(const TypeInfo& type, const std::byte* w, int64_t stride,
             pack_codes<Fmt>(rows, ahead, k, out);
     });
 }
+
+// Blocks of 32 values as codes and scale, d = amax / 127. A block with a NaN or an infinity gets a NaN scale.
+inline void quantize_row(const float* x, int64_t k, int64_t h, int8_t* q, Int8Block* blocks,
+                         Int8Halves* halves) {
+    for (int64_t i = 0; i < k; i += 32, x += 32, q += 32 * h, blocks += h, halves += h) {
+        F largest = zero(), poison = zero();
+        for (int j = 0; j < 32; j += lanes) {
+            const F v = load(x + j);
+            largest = max(abs(v), largest);
+            poison = fma(v, zero(), poison);
+        }
+        const float amax = max_of(largest), bad = sum(poison);
+        const F inverse = set1(amax > 1e-35f && bad == 0 ? 127 / amax : 0);
+        I total[2] = {set1_i(0), set1_i(0)};
+        for (int j = 0; j < 32; j += lanes) {
+            // Operand order turns a NaN into 127: its block is poisoned by the scale.
+            const F v = max(min(load(x + j) * inverse, set1(127)), set1(-127));
+            const I code = to_int(v);
+            total[j / 16] = add_i(total[j / 16], code);
+            store_i8(q + j, code);
+        }
+        const int32_t low = sum_i(total[0]), high = sum_i(total[1]);
+        const float d = amax / 127 + bad;
+        *blocks = {d, d * static_cast<float>(low + high), -(low + high)};
+        *halves = {{d * static_cast<float>(low), d * static_cast<float>(high)}, {-low, -high}};
+    }
+}
+
+extern const PackKernels pack_kernels;
+constinit const PackKernels pack_kernels{.lanes = lanes,
+                                         .group_bytes = packed_group_bytes,
+                                         .pack_group = pack_group,
+                                         .tile_rows = static_cast<int>(stream_rows),
+                                         .quantize = quantize_row};

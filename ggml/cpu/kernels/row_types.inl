@@ -135,3 +135,18 @@ template <class P, class Row, int V, bool ahead, class Fn>
         }
     }
 }
+
+// n elements of any decodable type -> f32; equal to the type's codec bit by bit.
+inline void decode_row(const TypeInfo& type, const std::byte* src, float* dst, int64_t n) {
+    int64_t i = 0;
+    visit_row(type.type, [&]<class Row>() {
+        constexpr int V = Row::block == 1 ? 1 : lanes >= 8 ? 32 / lanes : 4;
+        for (; i + V * lanes <= n; i += V * lanes) {
+            F x[V];
+            Row::template value<V>(src, i, x);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v) store(dst + i + v * lanes, x[v]);
+        }
+    });
+    if (i < n) type.decode(src + i / type.block_len * type.block_bytes, dst + i, static_cast<size_t>(n - i));
+}

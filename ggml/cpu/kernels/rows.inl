@@ -1,20 +1,5 @@
-// Kernels on single rows: conversion, norm, activation, addition, rotation, int8 quantization.
+// Kernels on single rows: conversion, norm, activation, addition, rotation.
 // Tails go through masked loads and the same arithmetic, so a value does not depend on its column.
-
-// n elements of any decodable type -> f32; equal to the type's codec bit by bit.
-inline void decode_row(const TypeInfo& type, const std::byte* src, float* dst, int64_t n) {
-    int64_t i = 0;
-    visit_row(type.type, [&]<class Row>() {
-        constexpr int V = Row::block == 1 ? 1 : lanes >= 8 ? 32 / lanes : 4;
-        for (; i + V * lanes <= n; i += V * lanes) {
-            F x[V];
-            Row::template value<V>(src, i, x);
-#pragma GCC unroll 4
-            for (int v = 0; v < V; ++v) store(dst + i + v * lanes, x[v]);
-        }
-    });
-    if (i < n) type.decode(src + i / type.block_len * type.block_bytes, dst + i, static_cast<size_t>(n - i));
-}
 
 inline void encode_row(const TypeInfo& type, const float* src, std::byte* dst, int64_t n) {
     if (type.type == Type::f32) {
@@ -209,29 +194,12 @@ inline void rope_row(const RopeStoreParams& p, int32_t n_heads, const float* tab
     }
 }
 
-// Blocks of 32 values as codes and scale, d = amax / 127. A block with a NaN or an infinity gets a NaN scale.
-inline void quantize_row(const float* x, int64_t k, int64_t h, int8_t* q, Int8Block* blocks,
-                         Int8Halves* halves) {
-    for (int64_t i = 0; i < k; i += 32, x += 32, q += 32 * h, blocks += h, halves += h) {
-        F largest = zero(), poison = zero();
-        for (int j = 0; j < 32; j += lanes) {
-            const F v = load(x + j);
-            largest = max(abs(v), largest);
-            poison = fma(v, zero(), poison);
-        }
-        const float amax = max_of(largest), bad = sum(poison);
-        const F inverse = set1(amax > 1e-35f && bad == 0 ? 127 / amax : 0);
-        I total[2] = {set1_i(0), set1_i(0)};
-        for (int j = 0; j < 32; j += lanes) {
-            // Operand order turns a NaN into 127: its block is poisoned by the scale.
-            const F v = max(min(load(x + j) * inverse, set1(127)), set1(-127));
-            const I code = to_int(v);
-            total[j / 16] = add_i(total[j / 16], code);
-            store_i8(q + j, code);
-        }
-        const int32_t low = sum_i(total[0]), high = sum_i(total[1]);
-        const float d = amax / 127 + bad;
-        *blocks = {d, d * static_cast<float>(low + high), -(low + high)};
-        *halves = {{d * static_cast<float>(low), d * static_cast<float>(high)}, {-low, -high}};
-    }
-}
+extern const RowKernels row_kernels;
+constinit const RowKernels row_kernels{.decode = decode_row,
+                                       .encode = encode_row,
+                                       .norm = norm_row,
+                                       .glu = glu_row,
+                                       .activate = activate_row,
+                                       .add = add_row,
+                                       .scale = scale_row,
+                                       .rope = rope_row};

@@ -159,3 +159,7 @@ inline void state_rows(const StateBlock& b) {
 
 inline void delta_rule_block(const StateBlock& b) { state_rows<true>(b); }
 inline void ssm_scan_block(const StateBlock& b) { state_rows<false>(b); }
+
+extern const StateKernels state_kernels;
+constinit const StateKernels state_kernels{
+    .causal_conv = causal_conv_block, .delta_rule = delta_rule_block, .ssm_scan = ssm_scan_block};

@@ -145,24 +145,29 @@ inline void tiled_codes(const MatmulBlock& b) {
 // Up to here the weights are streamed through vectors: filling a panel for few rows would cost more.
 constexpr int64_t streamed_tile_rows = 2 * stream_rows;
 
+// Of bf16, tiles take any number of rows, so that one row has the bits of many, but only whole steps of K.
+inline bool fits_pair_tiles(int64_t k) { return (k + 1) / TilePairs::size % TilePairs::depth == 0; }
+
+// Everything that tiles do not multiply is left to the kernels of namespace borrowed.
 inline void tiled_matmul(const MatmulBlock& b) {
-    if (b.m <= streamed_tile_rows || !has_int8_path(*b.type)) return paired_matmul<TilePairs>(b);
+    if (b.type->type == Type::bf16 && fits_pair_tiles(b.k))
+        return multiply_pairs<TilePairs>(b, pair_rows<TilePairs>(b));
+    if (b.m <= streamed_tile_rows || !has_int8_path(*b.type)) return borrowed::matmul.block(b);
     visit_format(b.type->type, [&]<class Fmt>() {
         if constexpr (code_layout<Fmt>().bits > 0) tiled_codes<Fmt>(b);
     });
 }
 
 inline size_t tiled_scratch(const TypeInfo& type, int64_t k, bool packed) {
-    const bool repacks = !packed && has_int8_path(type);
-    return paired_matmul_scratch(type, k, packed) +
-           (repacks ? (tile_pair - 1) * packed_group_bytes(type, k) : 0);
+    const size_t other = borrowed::matmul.scratch(type, k, packed);
+    if (!has_int8_path(type)) return other;
+    const size_t own = static_cast<size_t>(panel_bytes + tile_bytes) +
+                       (packed ? 0 : tile_pair * packed_group_bytes(type, k));
+    return own > other ? own : other;
 }
 
-// This instruction set's table, with the matmul above.
-constexpr KernelTable make_tiled_table(std::string_view name, std::string_view needs,
-                                       bool (*available)(const Features&)) {
-    KernelTable t = with_pairs<TilePairs>(make_table(name, needs, available));
-    t.matmul_scratch = tiled_scratch;
-    t.matmul = tiled_matmul;
-    return t;
-}
+constexpr MatmulKernels tiled_matmul_kernels{.operand = paired_operand,
+                                             .round = round_row,
+                                             .shape = {panel_columns, block_rows},
+                                             .scratch = tiled_scratch,
+                                             .block = tiled_matmul};

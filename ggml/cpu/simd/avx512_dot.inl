@@ -14,11 +14,6 @@ struct SignedW {
 };
 inline UnsignedW unsigned_weights(I w) { return {w}; }
 inline SignedW signed_weights(I w) { return {_mm512_abs_epi8(w), _mm512_movepi8_mask(w)}; }
-// Computed where it stands: GCC would make all products first and keep them in memory.
-inline I settled(I sums) {
-    asm("" : "+v"(sums));
-    return sums;
-}
 inline I short_dot(const UnsignedW& w, I x) { return _mm512_maddubs_epi16(w.w, x); }
 inline I short_dot(const SignedW& w, I x) {
     return _mm512_maddubs_epi16(w.magnitude, _mm512_mask_sub_epi8(x, w.negative, _mm512_setzero_si512(), x));

@@ -14,7 +14,7 @@ struct Pairs {
         return set1_i(pair);
     }
     static F multiply_add(I x, I w, F sum) {
-        return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
+        return _mm512_dpbf16_ps(sum, __builtin_bit_cast(__m512bh, x), __builtin_bit_cast(__m512bh, w));
     }
     // Lane by lane, rounded to nearest even. Numbers that are bf16 already need no rounding.
     template <bool exact = false>
@@ -22,7 +22,7 @@ struct Pairs {
         if constexpr (exact) return or_i(shift_right<16>(as_int(first)), as_int(second));
         const I order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
                                          22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-        return _mm512_permutexvar_epi16(order, reinterpret_cast<I>(_mm512_cvtne2ps_pbh(second, first)));
+        return _mm512_permutexvar_epi16(order, __builtin_bit_cast(I, _mm512_cvtne2ps_pbh(second, first)));
     }
     static void narrow(const float* x, int64_t n, float scale, int32_t* out) {
         for (int64_t i = 0; i < n; i += lanes) {
@@ -55,5 +55,5 @@ struct Pairs {
     }
 
   private:
-    static __m256i halves(F x) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)); }
+    static __m256i halves(F x) { return __builtin_bit_cast(__m256i, _mm512_cvtneps_pbh(x)); }
 };

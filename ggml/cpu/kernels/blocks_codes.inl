@@ -1,0 +1,76 @@
+// Blocks of a matmul with activations in int8: weights in integer codes.
+// They are streamed against few rows; for more they fill a panel, or several.
+
+template <class Fmt>
+inline void stream_codes(const MatmulBlock& b) {
+    alignas(64) float c[stream_rows * lanes];
+    for (int64_t n0 = 0; n0 < b.n; n0 += lanes) {
+        const int64_t n = b.n - n0 < lanes ? b.n - n0 : lanes;
+        const CodeStream<Fmt> source(packed_group(b, n0, b.scratch), b.lookahead);
+        for (int64_t r = 0; r < b.m; r += stream_rows) {
+            const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
+            int8_rows(m, source, b.k / int8_block, b.xq.tile(r, m, 0, b.k), c, lanes, true);
+            finish(b, n0, n, r, m, c, lanes);
+        }
+    }
+}
+
+// By `panels` panels of codes at a time.
+template <class Fmt, bool words = false>
+inline void panel_codes(const MatmulBlock& b, int64_t panels = 1) {
+    using Stream = CodeStream<Fmt>;
+    using Panel = CodePanel<int_tile_vecs, Stream, words>;
+    const int64_t columns = panels * code_columns, blocks = b.k / int8_block;
+    // K is cut into parts alike, of which the panels and the words of a tile's activations fit the memory.
+    const int64_t most = panel_bytes / (panels * Panel::block_bytes + Panel::word_bytes);
+    const int64_t parts = (blocks + most - 1) / most, depth = (blocks + parts - 1) / parts;
+    const auto panel_of = [&](int64_t column) {
+        return Panel{b.scratch + column / code_columns * depth * Panel::block_bytes};
+    };
+    std::byte* const activations = b.scratch + panels * depth * Panel::block_bytes;
+    float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
+    for (int64_t n0 = 0; n0 < b.n; n0 += columns) {
+        const int64_t n = b.n - n0 < columns ? b.n - n0 : columns;
+        const int64_t whole = (n + code_columns - 1) / code_columns * code_columns;
+        for (int64_t first = 0; first < blocks; first += depth) {
+            const int64_t count = blocks - first < depth ? blocks - first : depth;
+            for (int64_t at = 0; at < whole; at += lanes) {
+                const int64_t group = at < n ? at : 0;  // a missing group repeats the first
+                const std::byte* w = packed_group(b, n0 + group, b.scratch + panel_bytes + tile_bytes);
+                const auto v = static_cast<int>(at % code_columns / lanes);
+                panel_of(at).fill(Stream(w, b.lookahead), first, count, v);
+            }
+            for (int64_t r = 0; r < b.m; r += stream_rows) {
+                const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
+                Int8Rows x = b.xq.tile(r, m, first, b.k);
+                x.q = Panel::activations(x.q, count * m, activations);
+                for (int64_t at = 0; at < n; at += code_columns)
+                    int8_rows(m, panel_of(at), count, x, c + r * columns + at, columns, first == 0);
+            }
+        }
+        finish(b, n0, n, 0, b.m, c, columns);
+    }
+}
+
+// Words are worth it where panels share those of the activations. Of weights that are not packed every part
+// of K would pack them again, and words make parts small.
+template <class Fmt>
+inline void choose_panels(const MatmulBlock& b) {
+    if constexpr (CodeStream<Fmt>::wants_words) {
+        const int64_t panels = (b.n + code_columns - 1) / code_columns;
+        if (b.packed && panels > 1)
+            return panel_codes<Fmt, true>(b, panels < word_panels ? panels : word_panels);
+    }
+    panel_codes<Fmt>(b);
+}
+
+inline void code_block(const MatmulBlock& b) {
+    visit_format(b.type->type, [&]<class Fmt>() {
+        if constexpr (code_layout<Fmt>().bits > 0)
+            b.m <= streamed_rows ? stream_codes<Fmt>(b) : choose_panels<Fmt>(b);
+    });
+}
+
+inline size_t code_scratch(const TypeInfo& type, int64_t k, bool packed) {
+    return static_cast<size_t>(panel_bytes + tile_bytes) + (packed ? 0 : packed_group_bytes(type, k));
+}

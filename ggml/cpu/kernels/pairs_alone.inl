@@ -1,0 +1,20 @@
+// The kernels of pairs of bf16, for an instruction set that borrows the others; in order of dependence.
+// Everything here is inside the namespace and the target region of the including file.
+// clang-format off
+#include "ggml/cpu/kernels/math.inl"
+#include "ggml/cpu/kernels/prefetch.inl"
+#include "ggml/cpu/kernels/row_types.inl"
+#include "ggml/cpu/kernels/borrowed_pack.inl"
+#include "ggml/cpu/kernels/blocks.inl"
+#include "ggml/cpu/kernels/tile.inl"
+#include "ggml/cpu/kernels/matmul_real.inl"
+#include "ggml/cpu/kernels/blocks_packed.inl"
+#include "ggml/cpu/kernels/matmul_pairs.inl"
+#include "ggml/cpu/kernels/attention_tile.inl"
+#include "ggml/cpu/kernels/attention.inl"
+#include "ggml/cpu/kernels/attention_pairs.inl"
+// clang-format on
+
+extern const MatmulKernels matmul_kernels;
+constinit const MatmulKernels matmul_kernels = paired_matmul_kernels<Pairs>;
+constexpr AttentionKernels attention_kernels = paired_attention_kernels<Pairs>;
