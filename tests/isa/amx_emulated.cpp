@@ -2,7 +2,7 @@
 // and the tables. See emulated.h.
 #include "tests/isa/emulated.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(NIBBLE_SANITIZED)
 
 #include <array>
 #include <cmath>

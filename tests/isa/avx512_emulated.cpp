@@ -1,6 +1,6 @@
 // The kernels of isa/avx512.cpp with the instructions of AVX-512 in software.
 // See emulated.h.
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(NIBBLE_SANITIZED)
 
 #include <cmath>
 #include <limits>

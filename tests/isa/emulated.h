@@ -1,5 +1,5 @@
 // The kernels of isa/avx512*.cpp and isa/amx.cpp on AVX2: their vocabularies with the instructions in
-// software, so that every processor with AVX2 tests them. Empty on others.
+// software, so that every processor with AVX2 tests them.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace nibble {
 
-// As `cpu::compiled_tables()`; names end in "-emulated".
+// As `cpu::compiled_tables()`; names end in "-emulated". None on Arm, and none with sanitizers.
 std::span<const cpu::KernelTable* const> emulated_tables();
 
 namespace cpu::emulated::avx512 {
