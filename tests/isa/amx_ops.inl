@@ -1,6 +1,7 @@
-// The instructions of simd/amx_ops.inl in plain C++, for tests on processors without them.
-// Registers are bytes in the shapes of the configuration, as in the Intel SDM: volume 1, chapter 18, and the
-// instructions' pages in volume 2. Integers are exact, floats are added in the order of the manual.
+// The instructions of simd/amx_ops.inl in plain C++, for tests on processors without them; behind
+// avx512_ops.inl. Registers are bytes in the shapes of the configuration, as in the Intel SDM: volume 1,
+// chapter 18, and the instructions' pages in volume 2. Integers are exact, floats are added in the order of
+// the manual.
 
 // A processor would raise an exception here.
 inline void must_hold(bool condition) {
@@ -54,8 +55,9 @@ class TileUnitOfThread {
         each_sum(sum, a, b, [&](int r, int n, int pairs) {
             float chain[2] = {0, 0};
             for (int k = 0; k < 2 * pairs; ++k)
-                chain[k % 2] = normal(std::fma(bf16(at<uint16_t>(a, r, k)),
-                                               bf16(at<uint16_t>(b, k / 2, 2 * n + k % 2)), chain[k % 2]));
+                chain[k % 2] =
+                    normal(std::fma(from_bf16(at<uint16_t>(a, r, k)),
+                                    from_bf16(at<uint16_t>(b, k / 2, 2 * n + k % 2)), chain[k % 2]));
             put(sum, r, n, normal(normal(at<float>(sum, r, n)) + normal(chain[0] + chain[1])));
         });
     }
@@ -65,9 +67,6 @@ class TileUnitOfThread {
         int rows = 0, row_bytes = 0;
         std::byte data[16][64];
     };
-
-    static float normal(float x) { return std::fabs(x) < std::numeric_limits<float>::min() ? 0 * x : x; }
-    static float bf16(uint16_t bits) { return normal(bf16_to_f32(bits)); }
 
     // A tile without rows is one that the configuration does not have.
     Tile& configured(int t) {

@@ -12,7 +12,8 @@
 #undef _mm512_srli_epi32
 #undef _mm256_mask_storeu_epi16
 
-// Loops are not inlined: the kernels, which are unrolled, would become too much for the compiler.
+// What takes many instructions is not inlined: the kernels, which are unrolled, would become too much for the
+// compiler.
 
 // `To` with the bits of `from`.
 template <class To, class From>
@@ -169,7 +170,7 @@ inline __m512i _mm512_mask_sub_epi8(__m512i other, __mmask64 mask, __m512i a, __
         out.half[h] = _mm256_blendv_epi8(other.half[h], _mm256_sub_epi8(a.half[h], b.half[h]),
                                          _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits));
     }
-    return bits_as<__m512i>(out);
+    return out;
 }
 inline __m512i _mm512_mullo_epi16(__m512i a, __m512i b) {
     return by_integers([](__m256i x, __m256i y) { return _mm256_mullo_epi16(x, y); }, a, b);
@@ -286,6 +287,7 @@ inline __m256i _mm512_cvtps_ph(__m512 a, int) {  // to nearest
 
 // AVX512-BF16. Numbers below the normal ones count as zero, on the way in and out.
 inline float normal(float x) { return std::fabs(x) < std::numeric_limits<float>::min() ? 0 * x : x; }
+inline float from_bf16(uint16_t bits) { return normal(bf16_to_f32(bits)); }
 inline uint16_t nearest_bf16(float x) { return f32_to_bf16(normal(x)); }
 [[gnu::noinline]] inline __m256bh _mm512_cvtneps_pbh(__m512 a) {
     const auto in = bits_as<Lanes<float>>(a);
@@ -306,7 +308,7 @@ inline uint16_t nearest_bf16(float x) { return f32_to_bf16(normal(x)); }
     for (int i = 0; i < 32; ++i) {
         const int at = 2 * (i / 2) + 1 - i % 2;
         float& s = out.lane[i / 2];
-        s = normal(std::fma(normal(bf16_to_f32(x.lane[at])), normal(bf16_to_f32(y.lane[at])), normal(s)));
+        s = normal(std::fma(from_bf16(x.lane[at]), from_bf16(y.lane[at]), normal(s)));
     }
     return bits_as<__m512>(out);
 }

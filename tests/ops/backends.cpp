@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <string_view>
 
 #include <doctest/doctest.h>
 
@@ -29,11 +28,16 @@ std::shared_ptr<Backend> cpu_backend(const cpu::KernelTable& table, int threads,
     return std::move(*backend);
 }
 
-// All of them, or the one that NIBBLE_TEST_ISA names: under an emulator the whole sweep takes too long.
-std::vector<const cpu::KernelTable*> test_tables() {
+std::vector<const cpu::KernelTable*> all_tables() {
     std::vector<const cpu::KernelTable*> list;
     for (const auto tables : {cpu::compiled_tables(), emulated_tables()})
         list.insert(list.end(), tables.begin(), tables.end());
+    return list;
+}
+
+// All of them, or the one that NIBBLE_TEST_ISA names: under an emulator the whole sweep takes too long.
+std::vector<const cpu::KernelTable*> test_tables() {
+    std::vector<const cpu::KernelTable*> list = all_tables();
     if (const char* only = std::getenv("NIBBLE_TEST_ISA"))
         std::erase_if(list, [only](const cpu::KernelTable* table) { return table->name != only; });
     REQUIRE(!list.empty());
@@ -64,14 +68,16 @@ std::vector<std::pair<TestBackend, TestBackend>> thread_pairs() {
 
 std::vector<std::pair<TestBackend, TestBackend>> tile_pairs() {
     std::vector<std::pair<TestBackend, TestBackend>> list;
-    const auto tables = test_tables();
-    for (const std::string_view kind : {"", "-emulated"}) {
-        const auto backend = [&](std::string_view name) {
-            const auto table = std::ranges::find(tables, cat(name, kind), &cpu::KernelTable::name);
-            return table == tables.end() ? nullptr : cpu_backend(**table, 2, true);
-        };
-        const auto vectors = backend("avx512bf16"), tiles = backend("amx");
-        if (vectors && tiles) list.push_back({{cat("avx512bf16", kind), vectors}, {cat("amx", kind), tiles}});
+    const auto all = all_tables();
+    for (const cpu::KernelTable* tiles : test_tables()) {
+        if (!tiles->name.starts_with("amx")) continue;
+        const std::string stands_in_for = cat("avx512bf16", tiles->name.substr(3));
+        const auto vectors = std::ranges::find(all, stands_in_for, &cpu::KernelTable::name);
+        REQUIRE(vectors != all.end());
+        auto expected = cpu_backend(**vectors, 2, true), actual = cpu_backend(*tiles, 2, true);
+        if (expected && actual)
+            list.push_back(
+                {{stands_in_for, std::move(expected)}, {std::string(tiles->name), std::move(actual)}});
     }
     return list;
 }

@@ -54,7 +54,7 @@ constinit const KernelTable amx_table{
                    f.avx512vnni && f.avx512bf16 && f.amx_tile && f.amx_int8 && f.amx_bf16;
         },
     .rows = avx512::row_kernels,
-    .pack = avx512vnni::pack_kernels,
+    .pack = amx::borrowed::pack,
     .matmul = amx::matmul_kernels,
     .attention = amx::attention_kernels,
     .state = avx512::state_kernels};

@@ -50,7 +50,7 @@ constinit const KernelTable avx512bf16_table{.name = "avx512bf16",
                                                             f.avx512vnni && f.avx512bf16;
                                                  },
                                              .rows = avx512::row_kernels,
-                                             .pack = avx512vnni::pack_kernels,
+                                             .pack = avx512bf16::borrowed::pack,
                                              .matmul = avx512bf16::matmul_kernels,
                                              .attention = avx512bf16::attention_kernels,
                                              .state = avx512::state_kernels};

@@ -15,7 +15,6 @@ namespace nibble::cpu::neoni8mm {
 
 // What is not this instruction set's own.
 namespace borrowed {
-constexpr const PackKernels& pack = neondot::pack_kernels;
 constexpr const MatmulKernels& matmul = neon::matmul_kernels;
 }  // namespace borrowed
 
@@ -24,14 +23,7 @@ constexpr const MatmulKernels& matmul = neon::matmul_kernels;
 #include "ggml/cpu/simd/neon.inl"
 #include "ggml/cpu/simd/neondot_dot.inl"
 #include "ggml/cpu/simd/neoni8mm_pair.inl"
-#include "ggml/cpu/kernels/prefetch.inl"
-#include "ggml/cpu/kernels/codes.inl"
-#include "ggml/cpu/kernels/borrowed_pack.inl"
-#include "ggml/cpu/kernels/blocks.inl"
-#include "ggml/cpu/kernels/borrowed_reals.inl"
-#include "ggml/cpu/kernels/matmul_int8.inl"
-#include "ggml/cpu/kernels/blocks_codes.inl"
-#include "ggml/cpu/kernels/matmul.inl"
+#include "ggml/cpu/kernels/codes_alone.inl"
 // clang-format on
 
 }  // namespace nibble::cpu::neoni8mm
@@ -50,7 +42,7 @@ constinit const KernelTable neoni8mm_table{
     .needs = "NEON, dotprod and i8mm",
     .available = [](const Features& f) { return f.neon && f.arm_dotprod && f.arm_i8mm; },
     .rows = neon::row_kernels,
-    .pack = neondot::pack_kernels,
+    .pack = neoni8mm::pack_kernels,
     .matmul = neoni8mm::matmul_kernels,
     .attention = neon::attention_kernels,
     .state = neon::state_kernels};

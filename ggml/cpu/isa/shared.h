@@ -36,8 +36,4 @@ extern const AttentionKernels attention_kernels;
 extern const StateKernels state_kernels;
 }  // namespace neon
 
-namespace neondot {
-extern const PackKernels pack_kernels;
-}  // namespace neondot
-
 }  // namespace nibble::cpu

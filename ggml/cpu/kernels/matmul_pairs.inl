@@ -1,6 +1,6 @@
 // Matmul of bf16 weights with activations rounded to bf16, two columns at a time: twice the rate of f32.
-// A unit of the packed layout is such a pair of every row, so groups are multiplied as they lie. All other
-// types are multiplied by the kernels of namespace borrowed.
+// A unit of the packed layout is such a pair of every row, so groups are multiplied as they lie. What
+// vectors and tiles (AMX) share of it.
 
 template <class P>
 struct PairRows : P {
@@ -9,7 +9,13 @@ struct PairRows : P {
 };
 
 template <class P>
-inline void multiply_pairs(const MatmulBlock& b, const Activations<PairRows<P>>& a) {
+inline Activations<PairRows<P>> pair_rows(const MatmulBlock& b) {
+    return {reinterpret_cast<const typename P::Number*>(b.xb), b.xb_stride / P::size, (b.k + 1) / P::size};
+}
+
+template <class P>
+inline void multiply_pairs(const MatmulBlock& b) {
+    const Activations<PairRows<P>> a = pair_rows<P>(b);
     constexpr int64_t depth = P::Multiplier::most_depth;
     typename P::Multiplier multiplier;
     float* const c = reinterpret_cast<float*>(b.scratch);
@@ -27,23 +33,6 @@ inline void multiply_pairs(const MatmulBlock& b, const Activations<PairRows<P>>&
     }
 }
 
-template <class P>
-inline Activations<PairRows<P>> pair_rows(const MatmulBlock& b) {
-    return {reinterpret_cast<const typename P::Number*>(b.xb), b.xb_stride / P::size, (b.k + 1) / P::size};
-}
-
-inline size_t paired_scratch(const TypeInfo& type, int64_t k, bool packed) {
-    if (type.type != Type::bf16) return borrowed::matmul.scratch(type, k, packed);
-    return static_cast<size_t>(tile_bytes) + (packed ? 0 : tile_vecs * packed_group_bytes(type, k));
-}
-
-template <class P>
-inline void paired_matmul(const MatmulBlock& b) {
-    if (b.type->type != Type::bf16) return borrowed::matmul.block(b);
-    if (b.m > streamed_rows) return multiply_pairs<P>(b, pair_rows<P>(b));
-    stream_packed<PairRows<P>>(b, pair_rows<P>(b), b.scratch);
-}
-
 inline Operand paired_operand(const TypeInfo& type) {
     return type.type == Type::bf16 ? Operand::bf16 : borrowed::matmul.operand(type);
 }
@@ -53,10 +42,3 @@ inline void round_row(const float* x, int64_t n, uint16_t* out) {
     const int64_t end = (n + bf16_step - 1) / bf16_step * bf16_step;
     std::memset(out + n, 0, static_cast<size_t>(end - n) * sizeof *out);
 }
-
-template <class P>
-constexpr MatmulKernels paired_matmul_kernels{.operand = paired_operand,
-                                              .round = round_row,
-                                              .shape = {panel_columns, block_rows},
-                                              .scratch = paired_scratch,
-                                              .block = paired_matmul<P>};

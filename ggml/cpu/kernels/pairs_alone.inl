@@ -10,11 +10,10 @@
 #include "ggml/cpu/kernels/matmul_real.inl"
 #include "ggml/cpu/kernels/blocks_packed.inl"
 #include "ggml/cpu/kernels/matmul_pairs.inl"
+#include "ggml/cpu/kernels/blocks_pairs.inl"
 #include "ggml/cpu/kernels/attention_tile.inl"
 #include "ggml/cpu/kernels/attention.inl"
 #include "ggml/cpu/kernels/attention_pairs.inl"
 // clang-format on
 
-extern const MatmulKernels matmul_kernels;
-constinit const MatmulKernels matmul_kernels = paired_matmul_kernels<Pairs>;
 constexpr AttentionKernels attention_kernels = paired_attention_kernels<Pairs>;

@@ -150,8 +150,7 @@ inline bool fits_pair_tiles(int64_t k) { return (k + 1) / TilePairs::size % Tile
 
 // Everything that tiles do not multiply is left to the kernels of namespace borrowed.
 inline void tiled_matmul(const MatmulBlock& b) {
-    if (b.type->type == Type::bf16 && fits_pair_tiles(b.k))
-        return multiply_pairs<TilePairs>(b, pair_rows<TilePairs>(b));
+    if (b.type->type == Type::bf16 && fits_pair_tiles(b.k)) return multiply_pairs<TilePairs>(b);
     if (b.m <= streamed_tile_rows || !has_int8_path(*b.type)) return borrowed::matmul.block(b);
     visit_format(b.type->type, [&]<class Fmt>() {
         if constexpr (code_layout<Fmt>().bits > 0) tiled_codes<Fmt>(b);
@@ -166,8 +165,8 @@ inline size_t tiled_scratch(const TypeInfo& type, int64_t k, bool packed) {
     return own > other ? own : other;
 }
 
-constexpr MatmulKernels tiled_matmul_kernels{.operand = paired_operand,
-                                             .round = round_row,
-                                             .shape = {panel_columns, block_rows},
-                                             .scratch = tiled_scratch,
-                                             .block = tiled_matmul};
+constexpr MatmulKernels matmul_kernels{.operand = paired_operand,
+                                       .round = round_row,
+                                       .shape = {panel_columns, block_rows},
+                                       .scratch = tiled_scratch,
+                                       .block = tiled_matmul};

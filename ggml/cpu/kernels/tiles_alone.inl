@@ -10,7 +10,6 @@
 #include "ggml/cpu/kernels/blocks.inl"
 #include "ggml/cpu/kernels/tile.inl"
 #include "ggml/cpu/kernels/matmul_real.inl"
-#include "ggml/cpu/kernels/blocks_packed.inl"
 #include "ggml/cpu/kernels/matmul_pairs.inl"
 #include "ggml/cpu/kernels/tiles_bf16.inl"
 #include "ggml/cpu/kernels/matmul_int8.inl"
@@ -20,5 +19,4 @@
 #include "ggml/cpu/kernels/attention_pairs.inl"
 // clang-format on
 
-constexpr MatmulKernels matmul_kernels = tiled_matmul_kernels;
 constexpr AttentionKernels attention_kernels = paired_attention_kernels<TilePairs>;
