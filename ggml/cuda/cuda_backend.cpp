@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <thread>
@@ -18,7 +19,6 @@ namespace nibble {
 namespace {
 
 constexpr size_t staging_bytes = size_t{16} << 20;  // of a part of a weight; there are two
-constexpr size_t most_graphs = 64;
 
 struct Implementation {
     cuda::OpFunction run;
@@ -161,8 +161,12 @@ Result<void> CudaBackend::prepare_device() {
     NIBBLE_TRY(stream_.synchronize());
     warpgroups_ = right == cuda::warpgroup_check_threads;
     if (wanted && !warpgroups_) fault_ = "; its warpgroups do not multiply as they should and are not used";
-    chained_ = options_.chained && NIBBLE_TRY(runs_at_once());
-    if (options_.chained && !chained_) fault_ += "; its blocks cannot wait for each other";
+    const bool chains = options_.chains != Chains::off;
+    chained_ = chains && NIBBLE_TRY(runs_at_once());
+    if (chains && !chained_) fault_ += "; its blocks cannot wait for each other";
+    if (options_.graphs)
+        graphs_ = std::make_unique<cuda::StepGraphs>(options_.device, chained_,
+                                                     options_.chains == Chains::measured);
     return {};
 }
 
@@ -355,11 +359,11 @@ bool CudaBackend::supports(const OpDef& op, const OpArgs& a) const {
 
 size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
     const auto scratch = implementation(op_of(op)).scratch;
-    return scratch ? scratch(exec(nullptr), shapes) : 0;
+    return scratch ? scratch(exec(nullptr, chained_), shapes) : 0;
 }
 
-cuda::Exec CudaBackend::exec(cuda::Stream* stream) const {
-    return {stream, &card_, counters_.get(), options_.most_streamed, warpgroups_, options_.gemv, chained_};
+cuda::Exec CudaBackend::exec(cuda::Stream* stream, bool chained) const {
+    return {stream, &card_, counters_.get(), options_.most_streamed, warpgroups_, options_.gemv, chained};
 }
 
 Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) const {
@@ -373,20 +377,27 @@ Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) cons
 }
 
 void CudaBackend::launch_one(const BoundInstr& b) {
-    implementation(op_of(*b.instr->op)).run(exec(&stream_), b.args(), b.scratch);
+    implementation(op_of(*b.instr->op)).run(exec(&stream_, false), b.args(), b.scratch);
 }
 
-Result<void> CudaBackend::launch_all(std::span<BoundInstr> instrs) {
+// Returns of how many rows its chains were; 0: it has none.
+Result<int64_t> CudaBackend::launch_all(std::span<BoundInstr> instrs, bool chained) {
     NIBBLE_TRY(check_weights(instrs));
+    int64_t chained_rows = 0;
     for (size_t i = 0; i < instrs.size();) {
         stream_.at(instrs[i].instr->label);
-        const size_t joined = options_.joined ? cuda::run_joined(exec(&stream_), instrs.subspan(i)) : 0;
-        if (!joined) launch_one(instrs[i]);
-        joined_instructions_ += joined ? static_cast<int64_t>(joined) - 1 : 0;
-        i += joined ? joined : 1;
+        cuda::Joined joined;
+        if (options_.joined) joined = cuda::run_joined(exec(&stream_, chained), instrs.subspan(i));
+        if (joined.instrs == 0) {
+            launch_one(instrs[i]);
+            joined.instrs = 1;
+        }
+        chained_rows = std::max(chained_rows, joined.chained_rows);
+        joined_instructions_ += static_cast<int64_t>(joined.instrs) - 1;
+        i += joined.instrs;
     }
     stream_.at({});
-    return {};
+    return chained_rows;
 }
 
 Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
@@ -421,9 +432,9 @@ Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
 Result<void> CudaBackend::run_unrecorded(std::span<BoundInstr> instrs) {
     stream_.forget_error();
     NIBBLE_TRY(stream_.synchronize());
-    options_.graphs = false;
-    graphs_.clear();
-    return launch_all(instrs);
+    graphs_.reset();
+    NIBBLE_TRY(launch_all(instrs, chained_));
+    return {};
 }
 
 Result<void> CudaBackend::run(std::span<BoundInstr> instrs, Observer* observer) {
@@ -431,31 +442,23 @@ Result<void> CudaBackend::run(std::span<BoundInstr> instrs, Observer* observer) 
         for (BoundInstr& b : instrs) NIBBLE_TRY(observed(b, *observer));
         return {};
     }
-    if (!options_.graphs || instrs.empty()) return launch_all(instrs);
-    const uint64_t step = fingerprint(instrs);
-    if (graphs_.size() >= most_graphs && !graphs_.contains(step)) {
-        NIBBLE_TRY(stream_.synchronize());  // one of them may be running
-        graphs_.clear();
+    const auto launch = [&](bool chained) { return launch_all(instrs, chained); };
+    if (!graphs_ || instrs.empty()) {
+        NIBBLE_TRY(launch(chained_));
+        return {};
     }
-    Recorded& recorded = graphs_[step];
-    if (recorded.graph) {
-        recorded.graph->launch(stream_);
-        ++graph_launches_;
-    } else if (!recorded.seen) {
-        // The first time by itself: it also loads the kernels.
-        recorded.seen = true;
-        NIBBLE_TRY(launch_all(instrs));
-    } else {
-        if (!stream_.begin_capture()) return run_unrecorded(instrs);
-        const auto launched = launch_all(instrs);
-        auto graph = stream_.end_capture();
-        NIBBLE_TRY(launched);
-        if (!graph) return run_unrecorded(instrs);
-        recorded.graph = std::make_unique<cuda::Graph>(std::move(*graph));
-        recorded.graph->launch(stream_);
-        ++graph_launches_;
-    }
-    return {};
+    return NIBBLE_TRY(graphs_->run(stream_, fingerprint(instrs), launch)) ? Result<void>()
+                                                                          : run_unrecorded(instrs);
+}
+
+std::vector<std::string> CudaBackend::findings() {
+    std::vector<std::string> list;
+    if (!graphs_) return list;
+    for (const cuda::ChainTimes& t : graphs_->found())
+        list.push_back(cat("a step of ", t.rows, t.rows == 1 ? " row" : " rows", " takes ",
+                           std::lround(1e3 * t.chained_ms), " us in chains of products, ",
+                           std::lround(1e3 * t.apart_ms), " us with each by itself"));
+    return list;
 }
 
 }  // namespace nibble

@@ -2,7 +2,6 @@
 // Steps that come again are replayed as a CUDA graph; weights are re-ordered for tensor cores when placed.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "ggml/base/thread_pool.h"
 #include "ggml/cuda/runtime.h"
 #include "ggml/cuda/small_copies.h"
+#include "ggml/cuda/step_graphs.h"
 #include "ggml/program/backend.h"
 
 namespace nibble {
@@ -18,13 +18,17 @@ namespace cuda {
 struct Exec;
 }
 
+// Products of up to eight rows: each by itself, several in a launch (a chain), or whichever takes a step less
+// time on this card, which is found out while it is replayed. The bits are the same.
+enum class Chains : uint8_t { off, on, measured };
+
 struct CudaOptions {
     int device = 0;          // as the CUDA runtime counts
     int threads = 0;         // of the host, that pack weights; 0: one per usable core
     bool graphs = true;      // false: every launch by itself
     bool joined = true;      // false: every instruction by itself
     bool overlapped = true;  // false: every launch after the end of the one before
-    bool chained = true;     // false: products of up to eight rows by themselves, not several in a launch
+    Chains chains = Chains::measured;
     // Rows of activations up to which weights are streamed, 32 rows at a time, if that fills the card better
     // than to multiply matrices.
     int64_t most_streamed = 128;
@@ -68,21 +72,15 @@ class CudaBackend final : public Backend {
     // Waits for nothing: download() does. An observer sees copies of activations and vectors in host memory;
     // weights and caches have no address.
     Result<void> run(std::span<BoundInstr> instrs, Observer* observer) override;
+    std::vector<std::string> findings() override;
 
     const cuda::Card& card() const { return card_; }
-    int64_t graph_launches() const { return graph_launches_; }
+    int64_t graph_launches() const { return graphs_ ? graphs_->replayed() : 0; }
     int64_t joined_instructions() const {
         return joined_instructions_;
     }  // that needed no launch of their own
 
   private:
-    // What makes two steps the same launches: the instructions, their addresses and numbers of rows.
-    struct Recorded {
-        uint64_t fingerprint = 0;
-        bool seen = false;
-        std::unique_ptr<cuda::Graph> graph;
-    };
-
     CudaBackend(const CudaOptions& options, cuda::Card card, cuda::Stream stream, cuda::Stream copies,
                 cuda::SmallCopies small_copies)
         : options_(options),
@@ -92,10 +90,10 @@ class CudaBackend final : public Backend {
           small_copies_(std::move(small_copies)),
           pool_(std::make_unique<ThreadPool>(options.threads)) {}
 
-    Result<void> launch_all(std::span<BoundInstr> instrs);
+    Result<int64_t> launch_all(std::span<BoundInstr> instrs, bool chained);
     Result<void> run_unrecorded(std::span<BoundInstr> instrs);
     Result<void> check_weights(std::span<const BoundInstr> instrs) const;
-    cuda::Exec exec(cuda::Stream* stream) const;
+    cuda::Exec exec(cuda::Stream* stream, bool chained) const;
     void launch_one(const BoundInstr& instr);
     Result<void> observed(BoundInstr& instr, Observer& observer);
     Result<void> place_tiles(const Tensor& host, std::byte* to);
@@ -114,8 +112,7 @@ class CudaBackend final : public Backend {
     std::shared_ptr<std::byte> staging_[2];  // of the host, page-locked: weights on their way
     size_t staging_each_ = 0;
     std::unique_ptr<ThreadPool> pool_;
-    std::map<uint64_t, Recorded> graphs_;
-    int64_t graph_launches_ = 0;
+    std::unique_ptr<cuda::StepGraphs> graphs_;  // null: steps are launched as they come
     int64_t joined_instructions_ = 0;
 };
 

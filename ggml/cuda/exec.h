@@ -64,9 +64,14 @@ void run_copy_pages(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t matmul_scratch(const Exec&, const OpArgs& shapes);
 
+// Instructions that one launch took together, and of how many rows their products are if it was a chain.
+struct Joined {
+    size_t instrs = 0;
+    int64_t chained_rows = 0;
+};
 // Launches the first instructions together where that gives the same bits as one by one: a norm or a gated
-// unit and the matmul that follows, the two weights of a gated unit and the unit. Returns how many; 0: none.
-size_t run_joined(const Exec&, std::span<const BoundInstr> instrs);
+// unit and the matmul that follows, the two weights of a gated unit and the unit, chains of products.
+Joined run_joined(const Exec&, std::span<const BoundInstr> instrs);
 // The same of norms of queries and keys and the rotation that follows.
 size_t run_joined_store(const Exec&, std::span<const BoundInstr> instrs);
 

@@ -135,8 +135,8 @@ JoinedProduct product_at(const Exec& e, std::span<const BoundInstr> instrs) {
 }
 
 // The products of few rows that follow each other, and the rotation and storing behind them, as far as a
-// launch takes them together. Returns of how many instructions.
-size_t chain_first(const Exec& e, std::span<const BoundInstr> instrs) {
+// launch takes them together.
+Joined chain_first(const Exec& e, std::span<const BoundInstr> instrs) {
     std::array<ChainLink, most_links> links;
     std::array<size_t, most_links> ends{};
     size_t n = 0, at = 0;
@@ -152,28 +152,29 @@ size_t chain_first(const Exec& e, std::span<const BoundInstr> instrs) {
         ends[n] = at += p.instrs;
     }
     const Chained done = multiply_chain(e, std::span(links).first(n), instrs.subspan(at));
-    return done.links == 0 ? 0 : ends[done.links - 1] + done.behind;
+    if (done.links == 0) return {};
+    return {ends[done.links - 1] + done.behind, links[0].product.x.rows};
 }
 
-size_t join_first(const Exec& e, std::span<const BoundInstr> instrs) {
+Joined join_first(const Exec& e, std::span<const BoundInstr> instrs) {
     if (is_at(instrs, 0, glu_op) && is_at(instrs, 1, matmul_op) && instrs[1].in[0].rows > 0) {
-        if (instrs[0].in[1]) return 0;
+        if (instrs[0].in[1]) return {};
         const BoundInstr& matmul = instrs[1];
         const std::span<std::byte> memory = memory_behind(e, instrs[0], matmul);
-        if (memory.empty()) return 0;
+        if (memory.empty()) return {};
         const OpArgs g = instrs[0].args();
         const RowUnit unit{true, g.params->as<GluParams>(), g.in[0]};
         multiply(e, matmul.args(), matmul.scratch, {matmul.in[0], memory, no_norm, unit});
-        return 2;
+        return {2};
     }
     if (e.chained)
-        if (const size_t n = chain_first(e, instrs)) return n;
-    if (const size_t n = run_joined_store(e, instrs)) return n;
+        if (const Joined chain = chain_first(e, instrs); chain.instrs > 0) return chain;
+    if (const size_t n = run_joined_store(e, instrs)) return {n};
     const JoinedProduct p = product_at(e, instrs);
-    if (p.instrs < 2) return 0;
+    if (p.instrs < 2) return {};
     if (p.unit)
         multiply_gated(e, *p.matmul, *p.unit, p.x, p.norm);
     else
         multiply(e, p.matmul->args(), p.matmul->scratch, {p.x, p.matmul->scratch, p.norm});
-    return p.instrs;
+    return {p.instrs};
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,10 +42,11 @@ Result<std::shared_ptr<std::byte>> allocate(int device, size_t bytes, std::strin
 // none yet would get the first one's context.
 Result<std::shared_ptr<std::byte>> allocate_pinned(int device, size_t bytes);
 
-// A point in the work of a stream, which can be waited for alone.
+// A point in the work of a stream, which can be waited for alone; `timed`: the device notes when it comes
+// there.
 class Mark {
   public:
-    static Result<Mark> create(int device);
+    static Result<Mark> create(int device, bool timed = false);
 
   private:
     friend class Stream;
@@ -71,6 +73,8 @@ class Stream {
     // that was never put is waited for at once.
     void put(Mark& mark);
     Result<void> wait(const Mark& mark);
+    // Between two timed marks; nothing as long as the work in front of them has not ended.
+    std::optional<double> milliseconds(const Mark& begin, const Mark& end);
 
     // Between the two, work is recorded instead of done; false: it would be done.
     bool begin_capture();

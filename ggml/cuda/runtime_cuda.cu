@@ -235,10 +235,11 @@ Result<void> Stream::synchronize() {
     return outcome();
 }
 
-Result<Mark> Mark::create(int device) {
+Result<Mark> Mark::create(int device, bool timed) {
     cudaEvent_t event = nullptr;
     cudaError_t e = cudaSetDevice(device);
-    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (e == cudaSuccess)
+        e = cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming);
     if (e != cudaSuccess) return error_of(device, e);
     Mark mark;
     mark.state_ =
@@ -288,6 +289,15 @@ int64_t Stream::blocks_at_once(const void* kernel, int threads, size_t shared_by
     if (e == cudaSuccess) return int64_t{multiprocessors} * each;
     (void)cudaGetLastError();
     return 0;
+}
+
+std::optional<double> Stream::milliseconds(const Mark& begin, const Mark& end) {
+    float ms = 0;
+    const cudaError_t e = cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(begin.state_.get()),
+                                               static_cast<cudaEvent_t>(end.state_.get()));
+    if (e == cudaSuccess) return ms;
+    (void)cudaGetLastError();  // that it has not come there yet is no failure
+    return {};
 }
 
 bool Stream::begin_capture() {

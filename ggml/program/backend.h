@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ggml/base/result.h"
 #include "ggml/program/op.h"
@@ -105,6 +106,8 @@ class Backend {
     // Runs the instructions in order. Results in host memory may then be read; those in a device's own are
     // what download() will fetch.
     virtual Result<void> run(std::span<BoundInstr> instrs, Observer* observer) = 0;
+    // What it found out by measuring while it ran, a sentence each, since this was asked last.
+    virtual std::vector<std::string> findings() { return {}; }
 };
 
 }  // namespace nibble

@@ -21,9 +21,9 @@ ModelShape small_shape(std::string_view arch) {
     return shape;
 }
 
-// Of the next tokens of so many sequences, in four steps, of which the third and fourth are replayed.
+// Of the next tokens of so many sequences. Of four steps the third and fourth are replayed.
 std::vector<float> logits_of(const ModelShape& shape, std::string_view recipe, int32_t sequences,
-                             CudaBackend& card) {
+                             CudaBackend& card, int32_t steps = 4) {
     auto cpu = CpuBackend::create({1, "", true});
     REQUIRE(cpu);
     ThreadPool pool(1);
@@ -33,7 +33,7 @@ std::vector<float> logits_of(const ModelShape& shape, std::string_view recipe, i
     auto rows = OutputRows::load(std::move(*model), both);
     REQUIRE_MESSAGE(rows.ok(), (rows ? "" : rows.error().message()));
     std::vector<float> logits;
-    for (int32_t i = 0; i < 4; ++i) {
+    for (int32_t i = 0; i < steps; ++i) {
         std::vector<OutputRows::Part> parts;
         for (int32_t s = 0; s < sequences; ++s) parts.push_back({{5 + 7 * i + s}, i, 1});
         const auto step = rows->step(parts);
@@ -47,8 +47,8 @@ struct Outcome {
     std::vector<float> logits;
     int64_t joined = 0;  // instructions without a launch of their own, of all steps but the replayed ones
 };
-Outcome outcome(const ModelShape& shape, std::string_view recipe, int32_t sequences, bool chained) {
-    const auto card = test_card({.chained = chained});
+Outcome outcome(const ModelShape& shape, std::string_view recipe, int32_t sequences, Chains chains) {
+    const auto card = test_card({.chains = chains});
     if (!card) return {};
     Outcome o;
     o.logits = logits_of(shape, recipe, sequences, *card);
@@ -59,8 +59,8 @@ Outcome outcome(const ModelShape& shape, std::string_view recipe, int32_t sequen
 // That instructions share launches, `more` of them in each of two steps, and that it changes no bit.
 void check(const ModelShape& shape, std::string_view recipe, int32_t sequences, int64_t more) {
     INFO(recipe << ", " << sequences << " sequences");
-    const Outcome apart = outcome(shape, recipe, sequences, false),
-                  together = outcome(shape, recipe, sequences, true);
+    const Outcome apart = outcome(shape, recipe, sequences, Chains::off),
+                  together = outcome(shape, recipe, sequences, Chains::on);
     if (apart.logits.empty()) return;
     CHECK(together.logits == apart.logits);
     CHECK(together.joined - apart.joined == 2 * more);
@@ -86,4 +86,19 @@ TEST_CASE(
     check(small_shape("llama"), "nf4", 3, all_chained);
     check(small_shape("qwen2"), "int8", 2, all_chained);
     check(small_shape("qwen3"), "q4_0", 3, all_chained);
+}
+
+TEST_CASE("a step is timed in both ways, and gives the same bits in any") {
+    constexpr int32_t steps = 18;  // two alone, one more until it is recorded, six replays of each way
+    const auto apart = test_card({.chains = Chains::off}), measured = test_card();
+    if (!apart) return;
+    const ModelShape shape = small_shape("llama");
+    const std::vector<float> expected = logits_of(shape, "int4", 1, *apart, steps),
+                             actual = logits_of(shape, "int4", 1, *measured, steps);
+    CHECK(actual == expected);
+    CHECK(apart->findings().empty());
+    const std::vector<std::string> findings = measured->findings();
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].starts_with("a step of 1 row takes "));
+    CHECK(measured->findings().empty());
 }

@@ -28,8 +28,10 @@ struct Stream::Recording {
     struct Count {
         size_t sent = 0, fetched = 0;
     };
-    Count waited;  // for so many, ever
+    Count waited;      // for so many, ever
+    int64_t done = 0;  // pieces of work: the time of this card
     Count begun() const { return {waited.sent + sent.size(), waited.fetched + fetched.size()}; }
+    struct Place;
     void wait(Count until);
 };
 
@@ -87,8 +89,10 @@ template <class R, class F>
 void perform(R& recording, F work) {
     if (recording.active)
         recording.work.push_back(std::move(work));
-    else
+    else {
         work();
+        ++recording.done;
+    }
 }
 }  // namespace
 
@@ -175,18 +179,29 @@ Result<void> Stream::synchronize() {
     return outcome();
 }
 
-// A mark knows how many copies are in front of it.
-Result<Mark> Mark::create(int) {
+// A mark knows how many copies and pieces of work are in front of it.
+struct Stream::Recording::Place {
+    Count copies;
+    int64_t done = 0;
+};
+Result<Mark> Mark::create(int, bool) {
     Mark mark;
-    mark.state_ = std::make_shared<Stream::Recording::Count>();
+    mark.state_ = std::make_shared<Stream::Recording::Place>();
     return Result<Mark>(std::move(mark));
 }
 
-void Stream::put(Mark& mark) { *static_cast<Recording::Count*>(mark.state_.get()) = recording_->begun(); }
+void Stream::put(Mark& mark) {
+    *static_cast<Recording::Place*>(mark.state_.get()) = {recording_->begun(), recording_->done};
+}
 
 Result<void> Stream::wait(const Mark& mark) {
-    recording_->wait(*static_cast<const Recording::Count*>(mark.state_.get()));
+    recording_->wait(static_cast<const Recording::Place*>(mark.state_.get())->copies);
     return outcome();
+}
+
+std::optional<double> Stream::milliseconds(const Mark& begin, const Mark& end) {
+    const auto at = [](const Mark& m) { return static_cast<const Recording::Place*>(m.state_.get())->done; };
+    return static_cast<double>(at(end) - at(begin));
 }
 
 bool Stream::begin_capture() { return recording_->active = true; }
@@ -202,8 +217,11 @@ Result<Graph> Stream::end_capture() {
     return g;
 }
 
-void Graph::launch(Stream&) const {
-    for (const auto& work : *static_cast<const std::vector<std::function<void()>>*>(state_.get())) work();
+void Graph::launch(Stream& stream) const {
+    for (const auto& work : *static_cast<const std::vector<std::function<void()>>*>(state_.get())) {
+        work();
+        ++stream.recording_->done;
+    }
 }
 
 }  // namespace nibble::cuda

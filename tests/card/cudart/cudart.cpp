@@ -32,6 +32,8 @@ struct Stream {
 struct Event {
     Stream* stream = nullptr;  // that it was recorded in last
     int recorded = 0, reached = 0;
+    bool timed = false;
+    int64_t time = 0;  // when it was reached last, in pieces of work
 };
 
 int setting(const char* name, int otherwise) {
@@ -47,6 +49,7 @@ struct Runtime {
     std::set<Stream*> streams;
     const Stream* capturing = nullptr;
     int capability = 0;  // the PTX's, as 90
+    int64_t done = 0;    // pieces of work, of all streams
     cudaError_t last = cudaSuccess, broken = cudaSuccess;
 
     size_t total_bytes() const { return size_t(setting("NIBBLE_CARD_MIB", 8192)) << 20; }
@@ -77,6 +80,7 @@ struct Runtime {
     cudaError_t advance(Stream& s) {
         const Work work = std::move(s.waiting.front());
         s.waiting.pop_front();
+        ++done;
         try {
             work();
         } catch (const Fault& f) {
@@ -236,9 +240,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
     return rt().finish(stream(s));
 }
 // An event is reached when the stream comes to it; waiting for it leaves what comes later undone.
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned flags) {
     if (const cudaError_t failed = rt().not_while_capturing("cudaEventCreate")) return failed;
-    *e = reinterpret_cast<cudaEvent_t>(new Event);
+    *e = reinterpret_cast<cudaEvent_t>(new Event{.timed = !(flags & cudaEventDisableTiming)});
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
@@ -248,8 +252,22 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     if (const cudaError_t failed = rt().not_while_capturing("cudaEventRecord")) return failed;
-    event(e) = {&stream(s), event(e).recorded + 1, event(e).reached};
-    return rt().add(stream(s), [to = &event(e), n = event(e).recorded] { to->reached = n; });
+    event(e).stream = &stream(s);
+    ++event(e).recorded;
+    return rt().add(stream(s), [to = &event(e), n = event(e).recorded] {
+        to->reached = n;
+        to->time = rt().done;
+    });
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+    if (const cudaError_t failed = rt().not_while_capturing("cudaEventElapsedTime")) return failed;
+    for (const cudaEvent_t e : {begin, end}) {
+        if (!event(e).timed || event(e).recorded == 0)
+            return rt().fail(cudaErrorInvalidResourceHandle, "an event without a time");
+        if (event(e).reached < event(e).recorded) return rt().last = cudaErrorNotReady;
+    }
+    *ms = static_cast<float>(event(end).time - event(begin).time);
+    return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     if (const cudaError_t failed = rt().not_while_capturing("cudaEventSynchronize")) return failed;
