@@ -2,6 +2,8 @@
 // compared.
 #include "ggml/cuda/step_graphs.h"
 
+#include <algorithm>
+
 #include <doctest/doctest.h>
 
 #include "tests/cuda/mirror.h"
