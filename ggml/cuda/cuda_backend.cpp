@@ -362,6 +362,11 @@ size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
     return scratch ? scratch(exec(nullptr, chained_), shapes) : 0;
 }
 
+// Others that are joined read what lives on anyway.
+bool CudaBackend::joins_next(const OpDef& op) const {
+    return options_.joined && (op_of(op) == Op::moe_matmul || op_of(op) == Op::moe_sum);
+}
+
 cuda::Exec CudaBackend::exec(cuda::Stream* stream, bool chained) const {
     return {stream, &card_, counters_.get(), options_.most_streamed, warpgroups_, options_.gemv, chained};
 }

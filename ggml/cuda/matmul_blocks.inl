@@ -36,6 +36,10 @@ struct BlockGroup {
     int which = -1;   // the weight; -1: row blocks are those of all
     int index, size;  // of the thread block among them; how many there are
     int row_blocks;
+    // Of an expert: row blocks of its weight before its own, the row of x and the results, and the columns
+    // there that are its.
+    int before = 0;
+    int row = 0, x_col = 0, out_col = 0;
 
     __device__ explicit BlockGroup(const RowBlockArgs& a)
         : index(static_cast<int>(block_x())), size(static_cast<int>(grid_x())), row_blocks(a.blocks) {
@@ -59,7 +63,9 @@ struct BlockGroup {
 // Where a row block is: of which weight, and its number there; -1: there is none.
 struct RowBlockPlace {
     int which = -1, block = 0;
-    int at;  // among the row blocks of the group
+    int in_weight = 0;  // its number among those of all experts
+    int col = 0;        // of its first result, among those of the weight
+    int at;             // among the row blocks of the group
 
     // Of the thread block's number `slot`.
     __device__ RowBlockPlace(const RowBlockArgs& a, const BlockGroup& group, int slot) {
@@ -72,6 +78,7 @@ struct RowBlockPlace {
             which = at % 2, block = at / 2;
         else
             which = (at >= a.begin[1]) + (at >= a.begin[2]), block = at - a.begin[which];
+        in_weight = group.before + block, col = group.out_col + 16 * block;
     }
 };
 
@@ -93,9 +100,9 @@ struct ResultEnd {
 
     __device__ ResultEnd() {}
     __device__ ResultEnd(const RowBlockArgs& a, const RowBlockPlace& at, int r, int64_t column)
-        : row(a, at.which, at.block, r) {
-        if (a.ends_in.on) beside = RowEnd(a, 1, at.block, r);
-        if (a.residual) residual = a.residual.row(column)[a.segment[at.which].first_col + 16 * at.block + r];
+        : row(a, at.which, at.in_weight, r) {
+        if (a.ends_in.on) beside = RowEnd(a, 1, at.in_weight, r);
+        if (a.residual) residual = a.residual.row(column)[a.segment[at.which].first_col + at.col + r];
     }
 
     // total(slot): the product's sum.
@@ -104,9 +111,9 @@ struct ResultEnd {
                           const Total& total) const {
         const float value = total(slot) * row.factor + row.bias;
         if (!a.ends_in.on)
-            a.out.row(column)[a.segment[at.which].first_col + 16 * at.block + r] = value + residual;
+            a.out.row(column)[a.segment[at.which].first_col + at.col + r] = value + residual;
         else if (at.which == 0)
-            a.ends_in.out.row(column)[16 * at.block + r] =
+            a.ends_in.out.row(column)[at.col + r] =
                 gated(a.ends_in.params, value, total(slot + 1) * beside.factor + beside.bias);
     }
 };
@@ -161,7 +168,7 @@ class WarpBlocks {
         const RowBlockPlace place(a_, group_, slot_);
         if (place.which < 0) return;
         const int64_t bytes = a_.block_bytes[place.which];
-        data_ = a_.segment[place.which].data + place.block * bytes;
+        data_ = a_.segment[place.which].data + place.in_weight * bytes;
         stride_ = (a_.ends_in.on ? step_ / 2 : step_) * bytes;
         at_ = place.at;
         const bool only = group_.which >= 0 || a_.ends_in.on || place.which == 2;
@@ -320,8 +327,10 @@ int64_t deal_groups(int64_t grid, RowBlockArgs& a) {
     return most;
 }
 
-// Cuts the product into work for a grid of `least` blocks or more, which it returns; 0: it cannot.
-int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs& a, int64_t least = 1) {
+// Cuts the product into work for a grid of `least` blocks or more, which it returns; 0: it cannot. The card's
+// blocks are shared with so many products of the kind.
+int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs& a, int64_t least = 1,
+                        int64_t products = 1) {
     constexpr int32_t none = std::numeric_limits<int32_t>::max();
     int64_t blocks = 0;
     Type looked_up = Type::f32;
@@ -344,9 +353,12 @@ int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs
     a.split_bits = split_bits_of(a.units(), a.ends_in.on);
     a.height = block_warps >> a.split_bits;
     const int64_t turns = ceil_div(blocks, int64_t{a.height});
-    const int64_t grid = std::max(std::min(turns, int64_t{e.card->multiprocessors} * resident_blocks), least);
-    if (grid < a.segments) return 0;
+    constexpr int64_t most_turns = 16;  // where there are many small ones: their sums need shared memory
+    int64_t most = int64_t{e.card->multiprocessors} * resident_blocks;
+    if (products > 1) most = std::max(ceil_div(most, products), ceil_div(turns, most_turns));
+    const int64_t grid = std::max(std::min(turns, most), least);
     const bool alike = std::all_of(a.code, a.code + types.size(), [&](uint32_t c) { return c == a.code[0]; });
+    if (!alike && grid < a.segments) return 0;  // each has blocks of its own
     a.slots = static_cast<int32_t>((alike ? ceil_div(turns, grid) : deal_groups(grid, a)) * a.height);
     return grid;
 }

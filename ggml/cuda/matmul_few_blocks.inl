@@ -54,11 +54,11 @@ __device__ inline void prepare_few_row(const FewArgs& a, int64_t row) {
     const FewRow to_row{own, to.column(row), a.prepared.inverse + row, share.first, 1 << (a.unit_bits - 2)};
     if (warp_index() < 1 << a.split_bits) {
         if (a.unit_bits == 7)
-            prepare_units<7>(a, share, row, to_row, squares);
+            prepare_units<7>(a, share, a.x.row(row), to_row, squares);
         else if (a.unit_bits == 8)
-            prepare_units<8>(a, share, row, to_row, squares);
+            prepare_units<8>(a, share, a.x.row(row), to_row, squares);
         else
-            prepare_units<9>(a, share, row, to_row, squares);
+            prepare_units<9>(a, share, a.x.row(row), to_row, squares);
         sync_warp();
         sum_groups<4>(a, share, own, row, a.prepared.sums[0]);
         sum_groups<5>(a, share, own, row, a.prepared.sums[1]);

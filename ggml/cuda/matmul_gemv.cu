@@ -31,7 +31,7 @@ struct OneRow {
     // The link's first weights are on their way before its row is there.
     template <uint32_t... codes>
     __device__ static void run(const ChainArgs<Link>& a, int i) {
-        gemv_product<codes...>(a.link[i], [&] { wait_for_link(a, i); });
+        gemv_product<codes...>(a.link[i], BlockGroup(a.link[i]), [&] { wait_for_link(a, i); });
     }
 };
 

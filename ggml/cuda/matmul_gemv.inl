@@ -156,10 +156,10 @@ struct GemvWork {
     }
 };
 
-// The thread block's part of a product by weights of any of the formats `codes`. wait() returns once x is
-// there.
+// The thread block's part of a product by weights of any of the formats `codes`; it is one of a group. wait()
+// returns once x is there.
 template <uint32_t... codes, class Wait>
-__device__ void gemv_product(const RowBlockArgs& a, const Wait& wait) {
+__device__ void gemv_product(const RowBlockArgs& a, const BlockGroup& group, const Wait& wait) {
     constexpr int unit_bits = most_unit_bits<codes...>;
     std::byte* shared = shared_memory() + a.table_bytes();
     auto* const sums = reinterpret_cast<float*>(shared);  // [slot][split][16]
@@ -168,7 +168,6 @@ __device__ void gemv_product(const RowBlockArgs& a, const Wait& wait) {
     shared += block_warps * sizeof(float);
 
     const int i16 = thread_index() % 16;
-    const BlockGroup group(a);
     const WarpShare share(a);
     const int inverse_bytes = (share.most + 3) / 4 * 16;
     std::byte* const mine = shared + warp_index() * (inverse_bytes + (share.most << unit_bits) * 2);
@@ -176,12 +175,13 @@ __device__ void gemv_product(const RowBlockArgs& a, const Wait& wait) {
     ResultEnd end;  // the first results' comes while the weights do
     const auto ready = [&] {
         wait();
-        prepare_units<unit_bits>(a, share, 0, x, squares);
+        prepare_units<unit_bits>(a, share, a.x.row(group.row) + group.x_col, x, squares);
         if (a.table_used) sync_block();
         sync_warp();
         if (thread_index() >= 16 * a.slots) return;
         const RowBlockPlace at(a, group, thread_index() / 16);
-        if (at.which >= 0 && 16 * at.block + i16 < a.segment[at.which].rows) end = ResultEnd(a, at, i16, 0);
+        if (at.which >= 0 && 16 * at.block + i16 < a.segment[at.which].rows)
+            end = ResultEnd(a, at, i16, group.row);
     };
     uint32_t table = 0;
     if (a.table_used) table = fill_table(a.table);
@@ -197,12 +197,12 @@ __device__ void gemv_product(const RowBlockArgs& a, const Wait& wait) {
     sync_block();
 
     const float factor = units_factor(a, squares);
-    if (block_x() == 0) keep_normed(a, 0, factor);
+    if (block_x() == 0) keep_normed(a, group.row, factor);
     for (int i = thread_index(); i < 16 * a.slots; i += row_block_threads) {
         const RowBlockPlace place(a, group, i / 16);
         if (place.which < 0 || 16 * place.block + i16 >= a.segment[place.which].rows) continue;
-        if (i != thread_index()) end = ResultEnd(a, place, i16, 0);
-        end.store(a, place, i / 16, i16, 0, [&](int slot) {
+        if (i != thread_index()) end = ResultEnd(a, place, i16, group.row);
+        end.store(a, place, i / 16, i16, group.row, [&](int slot) {
             return sum_of_splits(a, sums + (slot << a.split_bits) * 16 + i16, 16) * factor;
         });
     }

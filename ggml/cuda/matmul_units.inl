@@ -110,12 +110,13 @@ bool takes_units(const ProductArgs& a, std::span<const Type> types) {
                                [&](Type t) { return a.x.cols % (1 << launch_unit_bits(tiles_of(t))) == 0; });
 }
 
-// Makes the warp's share of row `row` ready, n * 128 columns of a launch unit, each by itself: no warp waits
+// Makes the warp's share of a row ready, n * 128 columns of a launch unit, each by itself: no warp waits
 // for another. A norm's weight is multiplied with; its factor is the whole row's, and comes at the end.
 // Returns the sum of the squares. to.put(unit of the share, four of it, values), to.scaled_by(unit, its
 // inverse).
 template <int n, bool normed, class To>
-__device__ float prepare_share(const RowBlockArgs& a, const WarpShare& share, int64_t row, const To& to) {
+__device__ float prepare_share(const RowBlockArgs& a, const WarpShare& share, const float* row,
+                               const To& to) {
     constexpr int at_once = normed ? 4 : 8, units = at_once / n;
     const auto column = [&](int unit, int j) {
         const int u = unit < share.units ? unit : 0;
@@ -128,7 +129,7 @@ __device__ float prepare_share(const RowBlockArgs& a, const WarpShare& share, in
         for (int u = 0; u < units; ++u)
 #pragma unroll
             for (int j = 0; j < n; ++j) {
-                x[u][j] = four_words(a.x.row(row), column(first + u, j));
+                x[u][j] = four_words(row, column(first + u, j));
                 if constexpr (normed) w[u][j] = four_words(a.norm.weight.row(0), column(first + u, j));
             }
 #pragma unroll
@@ -157,7 +158,7 @@ __device__ float prepare_share(const RowBlockArgs& a, const WarpShare& share, in
 
 // The sum of the squares, if the row is normed, goes to `squares`, which has a place for every warp.
 template <int unit_bits, class To>
-__device__ void prepare_units(const RowBlockArgs& a, const WarpShare& share, int64_t row, const To& to,
+__device__ void prepare_units(const RowBlockArgs& a, const WarpShare& share, const float* row, const To& to,
                               float* squares) {
     constexpr int n = (1 << unit_bits) / warp_columns;
     float sum = a.norm.on && a.norm.weight ? prepare_share<n, true>(a, share, row, to)

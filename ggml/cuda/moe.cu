@@ -102,7 +102,13 @@ __global__ void moe_route_kernel(View logits, View bias, View scales, View out, 
     }
 }
 
-__global__ void moe_sum_kernel(View y, View routes, View shared, View gate, View out) {
+// What the sum is added to, as the op `add` does it; `scale`: of the sum.
+struct AddedTo {
+    View residual;
+    float scale;
+};
+
+__global__ void moe_sum_kernel(View y, View routes, View shared, View gate, AddedTo to, View out) {
     wait_for_previous();
     const int64_t t = block_x();
     const int used = routes.cols / 2, c = block_y() * block_threads() + thread_index();
@@ -113,7 +119,7 @@ __global__ void moe_sum_kernel(View y, View routes, View shared, View gate, View
         const float s = shared.row(t)[c];
         sum += gate ? s / (1 + expf(-gate.row(t)[0])) : s;
     }
-    out.row(t)[c] = sum;
+    out.row(t)[c] = to.residual ? to.residual.row(t)[c] + to.scale * sum : sum;
 }
 
 }  // namespace
@@ -132,11 +138,34 @@ void run_moe_route(const Exec& e, const OpArgs& a, std::span<std::byte>) {
            a.out[0], p);
 }
 
-void run_moe_sum(const Exec& e, const OpArgs& a, std::span<std::byte>) {
-    const Tensor& out = a.out[0];
+namespace {
+
+void launch_moe_sum(const Exec& e, const OpArgs& a, const AddedTo& to, const Tensor& out) {
     const int32_t threads = threads_for(out.cols);
     const Dims dims{out.rows, static_cast<int32_t>(blocks_for(out.cols, threads)), 1, threads};
-    launch(moe_sum_kernel, dims, *e.stream, a.in[0], a.in[1], a.in[2], a.in[3], out);
+    launch(moe_sum_kernel, dims, *e.stream, a.in[0], a.in[1], a.in[2], a.in[3], to, out);
+}
+
+}  // namespace
+
+void run_moe_sum(const Exec& e, const OpArgs& a, std::span<std::byte>) {
+    launch_moe_sum(e, a, {Tensor{}, 1}, a.out[0]);
+}
+
+// A value of the residual may be where its result goes; what the sum is made of may not, for it is read by
+// other blocks, too.
+size_t run_joined_moe_sum(const Exec& e, std::span<const BoundInstr> instrs) {
+    if (instrs.size() < 2 || instrs[0].instr->op != &moe_sum_op || instrs[1].instr->op != &add_op ||
+        instrs[0].instr->read_until != 1)
+        return 0;
+    const OpArgs sum = instrs[0].args(), add = instrs[1].args();
+    const Tensor &residual = add.in[0], &out = add.out[0];
+    const bool whole = add.in[1].data == sum.out[0].data && add.in[1].rows == sum.out[0].rows &&
+                       residual.data != sum.out[0].data && residual.rows == out.rows;
+    const bool apart = std::ranges::none_of(sum.in, [&](const Tensor& t) { return overlap(t, out); });
+    if (!whole || !apart || (overlap(residual, out) && residual.data != out.data)) return 0;
+    launch_moe_sum(e, sum, {residual, add.params->as<AddParams>().scale}, out);
+    return 2;
 }
 
 }  // namespace nibble::cuda

@@ -15,12 +15,6 @@ struct MoeArgs : MoeProduct {
     Activations<8> prepared;
 };
 
-// -1 for an expert that does not exist. Without routes a row uses all in their order.
-__device__ inline int expert_of(const View& routes, const MoeMatmulParams& p, int row, int place) {
-    const float e = routes ? routes.row(row)[place] : static_cast<float>(place);
-    return e >= 0 && e < static_cast<float>(p.n_experts) ? static_cast<int>(e) : -1;
-}
-
 // Calls fn(pair, expert) for pairs `from` .. `to`, 32 at a time, by a whole warp; behind the last the expert
 // is -1. Some routes are asked for at once, and a pair's row and place come from those of the one 32 before:
 // a division would take longer than the rest.
@@ -236,7 +230,7 @@ void run_moe_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch
     Tensor routes = a.in[1];
     routes.rows = x.rows;  // also where there are none
     const auto n_weights = static_cast<size_t>(p.n_weights);
-    if (x.rows == 0) return;
+    if (x.rows == 0 || multiply_pairs(e, a)) return;
     const int64_t n_pairs = x.rows * p.n_used, per_row = inputs(a);
     auto* const ints = reinterpret_cast<int32_t*>(scratch.data());
     const Pairs pairs{ints, ints + n_pairs, ints + n_pairs + p.n_experts + 1,

@@ -17,6 +17,12 @@ struct Pairs {
     int32_t* count;   // of those
 };
 
+// -1 for an expert that does not exist. Without routes a row uses all in their order.
+__device__ inline int expert_of(const View& routes, const MoeMatmulParams& p, int row, int place) {
+    const float e = routes ? routes.row(row)[place] : static_cast<float>(place);
+    return e >= 0 && e < static_cast<float>(p.n_experts) ? static_cast<int>(e) : -1;
+}
+
 struct MoeProduct {
     View x, routes, out;
     const std::byte* weight[2];
@@ -36,6 +42,10 @@ struct MoeProduct {
         return out.row(pair / p.n_used) + (int64_t{which} * p.n_used + pair % p.n_used) * rows;
     }
 };
+
+// Products of up to eight rows, each pair's by itself, with weights of any types as tiles; false, and nothing
+// is done, where there is no kernel for them.
+bool multiply_pairs(const Exec&, const OpArgs& moe_matmul);
 
 // Products by warpgroups, where the experts have enough rows to fill them: the counterparts of product.h.
 bool moe_warpgroups_apply(const Exec&, const MoeProduct&);

@@ -200,8 +200,12 @@ std::vector<OpCase> matmul_cases() {
         const int64_t k = std::max<int64_t>(static_cast<int64_t>(t.block_len), 64);
         list.push_back(matmul_case({t.type, 1, 64, k, 4, 2, 2, true, false}));
         list.push_back(matmul_case({t.type, 19, 64, k, 3, 2, 1, false, true}));
+        list.push_back(matmul_case({t.type, 1, 48, 512, 5, 3, 2, true, false}));  // columns in whole units
+        list.push_back(matmul_case({t.type, 3, 32, 512, 6, 2, 1, false, true}));
     }
     list.push_back(matmul_case({Type::q4_0, 70, 128, 64, 3, 1, 2, false, false}));
+    list.push_back(matmul_case({Type::q4_k, 8, 272, 768, 20, 6, 2, true, true}));
+    list.push_back(matmul_case({Type::q8_0, 7, 48, 256, 4, 4, 1, false, true, false}));
     list.push_back(matmul_case({Type::q8_0, 70, 16, 32, 40, 4, 1, false, false}));
     return list;
 }

@@ -174,21 +174,39 @@ class Compiler {
         return begin;
     }
 
+    // Until which instruction after number i its results are read; 0: beyond the step.
+    int64_t read_until(int64_t i, const std::vector<Life>& lives) {
+        int64_t until = 0;
+        for (const Ref r : b_.instrs_[static_cast<size_t>(i)].out) {
+            if (at(root(r)).kind != ValueKind::temp) return 0;
+            until = std::max(until, lives[static_cast<size_t>(root(r).id)].last - i);
+        }
+        return until;
+    }
+
+    // Operands of what may share a launch with the instruction behind it stay until that has run.
+    void prolong(std::vector<Life>& lives) {
+        for (size_t i = 0; i < b_.instrs_.size(); ++i) {
+            const Instr& instr = b_.instrs_[i];
+            if (instr.op == &transfer_op() || instr.read_until != 1) continue;
+            if (!backends_[static_cast<size_t>(instr.device)]->joins_next(*instr.op)) continue;
+            for (const Ref r : instr.in) {
+                if (!r || !is_temp(r)) continue;
+                Life& life = lives[static_cast<size_t>(root(r).id)];
+                life.last = std::max(life.last, static_cast<int64_t>(i) + 1);
+            }
+        }
+    }
+
     void plan_arenas() {
-        const std::vector<Life> lives = lifetimes();
+        std::vector<Life> lives = lifetimes();
+        for (size_t i = 0; i < b_.instrs_.size(); ++i)
+            b_.instrs_[i].read_until = read_until(static_cast<int64_t>(i), lives);
+        prolong(lives);
         p_.arena_bytes.assign(backends_.size(), 0);
         std::vector<std::set<Block>> alive(backends_.size());
         for (int64_t i = 0; i < static_cast<int64_t>(b_.instrs_.size()); ++i) {
             Instr& instr = b_.instrs_[static_cast<size_t>(i)];
-            instr.read_until = 0;
-            for (const Ref r : instr.out) {
-                if (at(root(r)).kind != ValueKind::temp) {
-                    instr.read_until = 0;
-                    break;
-                }
-                instr.read_until =
-                    std::max(instr.read_until, lives[static_cast<size_t>(root(r).id)].last - i);
-            }
             const auto d = static_cast<size_t>(instr.device);
             for (const Ref r : instr.out) {
                 Value& v = at(r);

@@ -1,0 +1,128 @@
+// Experts of a few rows: that what they share launches with, and the rows beside a row, change no bit; that a
+// row whose expert does not exist gets zeros.
+#include <random>
+
+#include <doctest/doctest.h>
+
+#include "ggml/ops/reference_backend.h"
+#include "tests/cuda/mirror.h"
+#include "tests/ops/harness.h"
+
+using namespace nibble;
+
+namespace {
+
+constexpr uint32_t seed = 20261127;
+constexpr int64_t n_embd = 512, n_ff = 256, most_rows = 8;
+constexpr int32_t n_experts = 6, n_used = 3;
+
+// Router, gate and up, unit, down, sum and residual, as a model has them.
+class Experts {
+  public:
+    Experts(Type type, const CudaOptions& options) : card_(test_card(options)) {
+        if (!card_) return;
+        Builder b({most_rows, 1, 1});
+        std::mt19937 random(seed);
+        std::normal_distribution<float> normal(0, 0.1f);
+        const auto weight = [&](int64_t rows, int64_t cols, Type t) {
+            GuardedRows& w = weights_.emplace_back(GuardedRows::make(t, rows, cols, 0));
+            std::vector<float> row(static_cast<size_t>(cols));
+            for (int64_t r = 0; r < rows; ++r) {
+                for (float& v : row) v = normal(random);
+                info(t).encode(row.data(), w.tensor.data + r * w.tensor.stride, row.size());
+            }
+            auto placed = card_->place(w.tensor, rows == 1 ? WeightUse::vector : WeightUse::matmul);
+            REQUIRE(placed);
+            placed_.push_back(std::move(*placed));
+            return b.weight(placed_.back().tensor, "w");
+        };
+        const Ref x = b.input("x", Type::f32, RowDim::tokens, n_embd);
+        const Ref residual = b.input("residual", Type::f32, RowDim::tokens, n_embd);
+        const Ref routes = moe_route(b, b.input("logits", Type::f32, RowDim::tokens, n_experts), {n_used});
+        const Ref gate_up[] = {weight(n_experts * n_ff, n_embd, type),
+                               weight(n_experts * n_ff, n_embd, type)};
+        const Ref gate_up_bias[] = {weight(1, n_experts * n_ff, Type::f32), Ref{}};
+        const Ref down[] = {weight(n_experts * n_embd, n_ff, type)};
+        const Ref hidden = moe_matmul(b, gate_up, x, routes, {n_experts, n_used}, gate_up_bias);
+        const Ref y = glu(b, hidden, {Activation::silu});
+        const Ref outputs = moe_matmul(b, down, y, routes, {n_experts, n_used});
+        b.mark_output(add(b, residual, moe_sum(b, outputs, routes), {0.5f}), "out");
+        Backend* const backends[] = {card_.get()};
+        auto program = compile(std::move(b), {}, backends);
+        REQUIRE(program);
+        auto runner = Runner::create(std::move(*program), backends);
+        REQUIRE(runner);
+        runner_ = std::make_unique<Runner>(std::move(*runner));
+    }
+    explicit operator bool() const { return card_ != nullptr; }
+
+    std::vector<float> run(int64_t rows) {
+        std::mt19937 random(seed);
+        std::normal_distribution<float> normal(0, 1);
+        for (const char* const name : {"x", "residual", "logits"})
+            for (float& v : runner_->input<float>(name)) v = normal(random);
+        REQUIRE(runner_->run({rows, 1, 1}));
+        const auto out = runner_->output("out");
+        REQUIRE(out);
+        return {out->begin(), out->begin() + rows * n_embd};
+    }
+    int64_t joined() const { return card_->joined_instructions(); }
+
+  private:
+    std::unique_ptr<CudaBackend> card_;
+    std::deque<GuardedRows> weights_;
+    std::vector<PlacedWeight> placed_;
+    std::unique_ptr<Runner> runner_;
+};
+
+}  // namespace
+
+TEST_CASE("experts that share launches give the bits of those by themselves, and of rows alone") {
+    for (const Type type : {Type::q4_k, Type::q8_0, Type::nf4, Type::bf16}) {
+        INFO(info(type).name);
+        Experts joined(type, {.graphs = false}), apart(type, {.graphs = false, .joined = false});
+        if (!joined) return;
+        const std::vector<float> one = joined.run(1);
+        for (const int64_t rows : {1, 3, 8}) {
+            const int64_t before = joined.joined();
+            const std::vector<float> together = joined.run(rows);
+            CHECK(joined.joined() - before == 2);  // the unit, and the residual
+            CHECK(same_bits(together, apart.run(rows)));
+            CHECK(std::equal(one.begin(), one.end(), together.begin()));
+        }
+    }
+}
+
+TEST_CASE("each of a few rows of experts is bit-equal to the row alone") {
+    const auto backend = mirrored_card();
+    if (!backend) return;
+    for (const OpCase& c : moe_matmul_op.cases()) {
+        if (c.shape.tokens > 8) continue;
+        INFO(c.label);
+        CHECK(rows_are_independent(c, *backend, seed));
+    }
+}
+
+TEST_CASE("a chosen expert that does not exist gives zeros") {
+    const auto card = mirrored_card();
+    if (!card) return;
+    const OpCase c{
+        "experts", {2, 1, 1}, 1e-6, [](Builder& b, CaseSink& s) {
+            std::vector<Ref> weights;
+            for (int i = 0; i < 2; ++i)
+                weights.push_back(s.random_weight(b, Type::q8_0, n_experts * 32, 256));
+            const Ref x = s.random_input(b, RowDim::tokens, 256);
+            moe_matmul(b, weights, x, s.random_input(b, RowDim::tokens, 2 * n_used), {n_experts, n_used});
+        }};
+    ReferenceBackend reference;
+    CaseRun expected(c, reference, seed), actual(c, *card, seed);
+    constexpr float chosen[2][n_used] = {{0, -1, 5}, {n_experts, 2, 1e9f}};
+    for (CaseRun* const run : {&expected, &actual}) {
+        for (int64_t r = 0; r < 2; ++r) std::copy_n(chosen[r], n_used, run->bound()[0].in[1].row(r));
+        REQUIRE(run->run() == "");
+    }
+    CHECK(CaseRun::error_between(expected, actual) <= 1e-6);
+    const std::vector<float> results = actual.results();
+    for (const int64_t missing : {1, n_used + 1})  // of the first row, of both weights
+        for (int64_t i = 0; i < 32; ++i) CHECK(results[static_cast<size_t>(missing * 32 + i)] == 0);
+}
