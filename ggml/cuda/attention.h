@@ -2,6 +2,7 @@
 // Included by attention.cu and attention_stream.cu, before the kernels.
 #pragma once
 
+#include "ggml/cuda/arrivals.h"
 #include "ggml/cuda/exec.h"
 #include "ggml/cuda/view.h"
 
@@ -254,16 +255,8 @@ constexpr uint32_t one_twice = bf16 ? 0x3f803f80 : 0x3c003c00;
 // for a number.
 __device__ inline bool arrived_last(const AttentionArgs& a, const Reach& reach, int64_t index, int kv_head,
                                     int* shared) {
-    int* const counter = a.counters + index * a.p.n_kv_heads + kv_head;
     const int blocks = reach.splits() < a.walkers ? reach.splits() : a.walkers;
-    sync_block();
-    if (thread_index() == 0) {
-        // For all threads of the block: the barriers carry it to and from them.
-        *shared = atomic_add_acquire_release(counter, 1);
-        if (*shared == blocks - 1) *counter = 0;
-    }
-    sync_block();
-    return *shared == blocks - 1;
+    return arrived_last(a.counters + index * a.p.n_kv_heads + kv_head, blocks, shared);
 }
 
 // How caches come into shared memory: as they are, or converted to f16 there.

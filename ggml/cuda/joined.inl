@@ -7,10 +7,6 @@ bool has_tiles_only(const OpArgs& matmul) {
                                 [](const Tensor& w) { return w.layout == Layout::rows; });
 }
 
-bool is_row_norm(const NormParams& p, const OpArgs& a) {
-    return !p.subtract_mean && (p.group == 0 || p.group == a.in[0].cols) && !a.in[2] && !a.in[3];
-}
-
 RowNorm norm_of(const BoundInstr& norm) {
     const OpArgs a = norm.args();
     return {true, a.params->as<NormParams>().eps, a.in[1], norm.instr->read_until == 1 ? Tensor{} : a.out[0]};
@@ -20,7 +16,7 @@ RowNorm norm_of(const BoundInstr& norm) {
 // is written, for the blocks of a launch are in no order.
 bool can_begin_with(const BoundInstr& norm, const BoundInstr& matmul) {
     const OpArgs n = norm.args(), m = matmul.args();
-    if (!is_row_norm(n.params->as<NormParams>(), n) || n.out[0].data != m.in[0].data) return false;
+    if (!is_row_norm(n) || n.out[0].data != m.in[0].data) return false;
     if (n.out[0].cols != m.in[0].cols || n.out[0].rows != m.in[0].rows) return false;
     if (!has_tiles_only(m)) return false;
     return !overlap(n.in[0], m.out[0]) && !overlap(n.in[0], n.out[0]) && !overlap(n.in[0], matmul.scratch);
@@ -169,7 +165,7 @@ Joined join_first(const Exec& e, std::span<const BoundInstr> instrs) {
     }
     if (e.chained)
         if (const Joined chain = chain_first(e, instrs); chain.instrs > 0) return chain;
-    for (const auto run : {run_joined_store, run_joined_experts, run_joined_moe_sum})
+    for (const auto run : {run_joined_store, run_joined_router, run_joined_experts, run_joined_moe_sum})
         if (const size_t n = run(e, instrs)) return {n};
     const JoinedProduct p = product_at(e, instrs);
     if (p.instrs < 2) return {};

@@ -1,125 +1,100 @@
-// moe_route and moe_sum: which experts a row uses, and their outputs weighted and added.
-// A row's choice and sums depend on that row alone.
-#include "ggml/cuda/exec.h"
-#include "ggml/cuda/view.h"
+// moe_route and moe_sum: which experts a row uses, and their outputs weighted and added; the router before
+// it. A row's choice and sums depend on that row alone.
+#include <algorithm>
+#include <iterator>
+
+#include "ggml/cuda/arrivals.h"
+#include "ggml/cuda/moe_sum.h"
+#include "ggml/cuda/product.h"
 
 namespace nibble::cuda {
 namespace {
 
-// A logit and its expert; the order in which experts are chosen.
-struct Choice {
-    float logit;
-    int expert;
-    __device__ bool before(const Choice& o) const {
-        return logit > o.logit || (logit == o.logit && expert < o.expert);
-    }
+#include "ggml/cuda/moe_route.inl"
+#include "ggml/cuda/norm.inl"
+
+// A warp per row.
+__global__ void moe_route_kernel(RouteArgs a) {
+    wait_for_previous();
+    route_row(a, block_x(), reinterpret_cast<float*>(shared_memory()));
+}
+
+__global__ void moe_sum_kernel(SumArgs a) {
+    wait_for_previous();
+    const int c = block_y() * block_threads() + thread_index();
+    if (c < a.out.cols) sum_experts(a, block_x(), c);
+}
+
+// The norm of a row, the router's weights in rows of f32, and the choice.
+struct RouterArgs {
+    View x;
+    RowNorm norm;
+    const std::byte* weight;
+    int64_t weight_stride;
+    View bias;
+    RouteArgs route;
+    int* counters;  // of each row
 };
 
-__device__ Choice warp_first(Choice c) {
-    for (int m = 16; m > 0; m /= 2) {
-        const Choice other{shuffle_xor(c.logit, m), shuffle_xor(c.expert, m)};
-        if (other.before(c)) c = other;
-    }
-    return c;
+// A row's value as the norm leaves it.
+__device__ inline float normed(float x, float factor, const float* weight, int i) {
+    return weight ? x * factor * weight[i] : x * factor;
 }
 
-// Takes the choice from all but the best groups. `scores` holds one float per group.
-__device__ void limit_groups(const MoeRouteParams& p, float* choice, int n, float* scores) {
-    const int size = n / p.n_groups;
-    for (int g = lane(); g < p.n_groups; g += 32) {
-        float first = -INFINITY, second = -INFINITY;
-        for (int i = g * size; i < (g + 1) * size; ++i) {
-            const float c = choice[i];
-            if (c > first) {
-                second = first;
-                first = c;
-            } else if (c > second) {
-                second = c;
-            }
-        }
-        scores[g] = p.gating == Gating::sigmoid && size > 1 ? first + second : first;
-    }
-    sync_warp();
-    for (int g = lane(); g < p.n_groups; g += 32) {
-        int before = 0;
-        for (int o = 0; o < p.n_groups; ++o)
-            before += scores[o] > scores[g] || (scores[o] == scores[g] && o < g);
-        if (before < p.n_groups_used) continue;
-        for (int i = g * size; i < (g + 1) * size; ++i) choice[i] = -INFINITY;
-    }
-    sync_warp();
-}
-
-// A warp per row. Each round finds the first expert in order after the last chosen one.
-__global__ void moe_route_kernel(View logits, View bias, View scales, View out, MoeRouteParams p) {
-    wait_for_previous();
-    const int64_t t = block_x();
-    const int n = logits.cols;
-    const float* const row = logits.row(t);
-    float* const to = out.row(t);
-    const bool plain = !bias && p.n_groups == 1;  // the logits fall as the scores do
-    float top = -INFINITY, total = 1;
-    for (int i = lane(); i < n; i += 32) top = fmaxf(top, row[i]);
-    top = warp_max(top);
-    const auto score = [&](int e) {
-        return p.gating == Gating::sigmoid ? 1 / (1 + expf(-row[e])) : expf(row[e] - top) / total;
+// Block x: a row; y: some experts, a warp for each. The last block of a row chooses. Sums have the order of
+// matmul_f32.inl, and the norm that of its own kernel.
+constexpr int router_warps = norm_threads / 32;
+__global__ void __launch_bounds__(norm_threads) router_kernel(RouterArgs a) {
+    constexpr int at_once = 32;
+    auto* const shared = reinterpret_cast<float*>(shared_memory());
+    const View& logits = a.route.logits;
+    const int64_t row = block_x();
+    const int n = a.x.cols, expert = block_y() * router_warps + warp_index();
+    const auto* const w = reinterpret_cast<const float*>(
+        a.weight + (expert < logits.cols ? expert : logits.cols - 1) * a.weight_stride);
+    float ahead[at_once];
+    const auto load = [&](int first) {
+#pragma unroll
+        for (int j = 0; j < at_once; ++j)
+            ahead[j] = bits_float(load4(w + (first + 32 * j < n ? first + 32 * j : 0)));
     };
-    if (p.gating == Gating::softmax && !(plain && p.normalize)) {
-        float sum = 0;
-        for (int i = lane(); i < n; i += 32) sum += expf(row[i] - top);
-        total = warp_sum(sum);
-    }
-    const float* choice = row;
-    if (!plain) {
-        auto* const biased = reinterpret_cast<float*>(shared_memory());
-        for (int i = lane(); i < n; i += 32) biased[i] = score(i) + (bias ? bias.row(0)[i] : 0);
-        sync_warp();
-        if (p.n_groups > 1) limit_groups(p, biased, n, biased + n);
-        choice = biased;
-    }
-    const Choice none{-INFINITY, n};
-    Choice last{INFINITY, -1};
+    load(lane());
+    wait_for_previous();
+    const float *const x = a.x.row(row), *const norm_weight = a.norm.weight ? a.norm.weight.row(0) : nullptr;
+    const float factor = norm_factor(x, n, 0, a.norm.eps, shared);
+    if (block_y() == 0)
+        for (int i = thread_index(); i < n; i += norm_threads)
+            a.norm.out.row(row)[i] = normed(x[i], factor, norm_weight, i);
     float sum = 0;
-    for (int j = 0; j < p.n_used; ++j) {
-        Choice best = none;
-        for (int i = lane(); i < n; i += 32) {
-            const Choice c{choice[i], i};
-            if (last.before(c) && c.before(best)) best = c;
+    for (int first = lane(); first < n; first += 32 * at_once) {
+        float now[at_once], v[at_once];
+#pragma unroll
+        for (int j = 0; j < at_once; ++j) {
+            const int i = first + 32 * j < n ? first + 32 * j : 0;
+            now[j] = ahead[j], v[j] = normed(x[i], factor, norm_weight, i);
         }
-        last = warp_first(best);
-        const float weight = last.expert < n ? score(last.expert) : 0;
-        sum += weight;
-        if (lane() == 0) {
-            to[j] = static_cast<float>(last.expert);
-            to[p.n_used + j] = weight;
-        }
+        load(first + 32 * at_once);
+#pragma unroll
+        for (int j = 0; j < at_once; ++j)
+            if (first + 32 * j < n) sum = fused(now[j], v[j], sum);
     }
-    sync_warp();
-    const float factor = p.normalize ? p.scale / sum : p.scale;
-    for (int j = lane(); j < p.n_used; j += 32) {
-        const int expert = static_cast<int>(to[j]);
-        to[p.n_used + j] *= factor * (scales && expert < n ? scales.row(0)[expert] : 1);
-    }
+    sum = warp_sum(sum);
+    if (lane() == 0 && expert < logits.cols)
+        logits.row(row)[expert] = a.bias ? sum + a.bias.row(0)[expert] : sum;
+    const auto blocks = static_cast<int>((logits.cols + router_warps - 1) / router_warps);
+    if (arrived_last(a.counters + row, blocks, reinterpret_cast<int*>(shared)) && warp_index() == 0)
+        route_row(a.route, row, shared + router_warps);
 }
 
-// What the sum is added to, as the op `add` does it; `scale`: of the sum.
-struct AddedTo {
-    View residual;
-    float scale;
-};
+RouteArgs route_args(const OpArgs& a) {
+    return {a.in[0], a.in[1], a.in[2], a.out[0], a.params->as<MoeRouteParams>()};
+}
 
-__global__ void moe_sum_kernel(View y, View routes, View shared, View gate, AddedTo to, View out) {
-    wait_for_previous();
-    const int64_t t = block_x();
-    const int used = routes.cols / 2, c = block_y() * block_threads() + thread_index();
-    if (c >= out.cols) return;
-    float sum = 0;
-    for (int j = 0; j < used; ++j) sum += routes.row(t)[used + j] * y.row(t)[j * out.cols + c];
-    if (shared) {
-        const float s = shared.row(t)[c];
-        sum += gate ? s / (1 + expf(-gate.row(t)[0])) : s;
-    }
-    out.row(t)[c] = to.residual ? to.residual.row(t)[c] + to.scale * sum : sum;
+void launch_moe_sum(const Exec& e, const SumArgs& args) {
+    const int32_t threads = threads_for(args.out.cols);
+    launch(moe_sum_kernel,
+           Dims{args.out.rows, static_cast<int32_t>(blocks_for(args.out.cols, threads)), 1, threads},
+           *e.stream, args);
 }
 
 }  // namespace
@@ -131,41 +106,43 @@ bool moe_route_supported(const OpArgs& a) {
 }
 
 void run_moe_route(const Exec& e, const OpArgs& a, std::span<std::byte>) {
-    const auto& p = a.params->as<MoeRouteParams>();
-    const bool plain = !a.in[1] && p.n_groups == 1;
-    const size_t shared = plain ? 0 : static_cast<size_t>(a.in[0].cols + p.n_groups) * sizeof(float);
-    launch(moe_route_kernel, Dims{a.in[0].rows, 1, 1, 32, shared}, *e.stream, a.in[0], a.in[1], a.in[2],
-           a.out[0], p);
+    const RouteArgs args = route_args(a);
+    launch(moe_route_kernel, Dims{a.in[0].rows, 1, 1, 32, args.shared_bytes()}, *e.stream, args);
 }
 
-namespace {
+void run_moe_sum(const Exec& e, const OpArgs& a, std::span<std::byte>) { launch_moe_sum(e, sum_args(a)); }
 
-void launch_moe_sum(const Exec& e, const OpArgs& a, const AddedTo& to, const Tensor& out) {
-    const int32_t threads = threads_for(out.cols);
-    const Dims dims{out.rows, static_cast<int32_t>(blocks_for(out.cols, threads)), 1, threads};
-    launch(moe_sum_kernel, dims, *e.stream, a.in[0], a.in[1], a.in[2], a.in[3], to, out);
-}
-
-}  // namespace
-
-void run_moe_sum(const Exec& e, const OpArgs& a, std::span<std::byte>) {
-    launch_moe_sum(e, a, {Tensor{}, 1}, a.out[0]);
-}
-
-// A value of the residual may be where its result goes; what the sum is made of may not, for it is read by
-// other blocks, too.
 size_t run_joined_moe_sum(const Exec& e, std::span<const BoundInstr> instrs) {
-    if (instrs.size() < 2 || instrs[0].instr->op != &moe_sum_op || instrs[1].instr->op != &add_op ||
-        instrs[0].instr->read_until != 1)
-        return 0;
-    const OpArgs sum = instrs[0].args(), add = instrs[1].args();
-    const Tensor &residual = add.in[0], &out = add.out[0];
-    const bool whole = add.in[1].data == sum.out[0].data && add.in[1].rows == sum.out[0].rows &&
-                       residual.data != sum.out[0].data && residual.rows == out.rows;
-    const bool apart = std::ranges::none_of(sum.in, [&](const Tensor& t) { return overlap(t, out); });
-    if (!whole || !apart || (overlap(residual, out) && residual.data != out.data)) return 0;
-    launch_moe_sum(e, sum, {residual, add.params->as<AddParams>().scale}, out);
+    SumArgs args;
+    if (sum_at(instrs, args) < 2) return 0;
+    launch_moe_sum(e, args);
     return 2;
+}
+
+// Few rows: each of a row's blocks norms it for itself.
+size_t run_joined_router(const Exec& e, std::span<const BoundInstr> instrs) {
+    if (instrs.size() < 3 || instrs[0].instr->op != &norm_op || instrs[1].instr->op != &matmul_op ||
+        instrs[2].instr->op != &moe_route_op)
+        return 0;
+    const OpArgs norm = instrs[0].args(), m = instrs[1].args(), route = instrs[2].args();
+    const Tensor &x = norm.in[0], &h = norm.out[0], &w = m.in[2], &logits = m.out[0];
+    if (x.rows == 0 || x.rows > most_few || !is_row_norm(norm) ||
+        m.params->as<MatmulParams>().n_weights != 1 || m.in[1] || w.layout != Layout::rows ||
+        m.in[0].data != h.data || route.in[0].data != logits.data)
+        return 0;
+    const Tensor* const apart[] = {&x, &h, &logits, &route.out[0]};
+    for (size_t i = 0; i < std::size(apart); ++i)
+        for (size_t j = 0; j < i; ++j)
+            if (overlap(*apart[i], *apart[j])) return 0;
+    const RouterArgs args{x,         {true, norm.params->as<NormParams>().eps, norm.in[1], h},
+                          w.data,    w.stride,
+                          m.in[3],   route_args(route),
+                          e.counters};
+    const Dims dims{x.rows, static_cast<int32_t>(blocks_for(logits.cols, router_warps)), 1, norm_threads,
+                    router_warps * sizeof(float) + args.route.shared_bytes()};
+    if (dims.shared > e.card->shared_per_block) return 0;
+    launch(router_kernel, dims, *e.stream, args);
+    return 3;
 }
 
 }  // namespace nibble::cuda

@@ -26,6 +26,11 @@ struct RowNorm {
     View out;  // where the rows are wanted besides; may be absent
 };
 
+inline bool is_row_norm(const OpArgs& a) {
+    const auto& p = a.params->as<NormParams>();
+    return !p.subtract_mean && (p.group == 0 || p.group == a.in[0].cols) && !a.in[2] && !a.in[3];
+}
+
 // The gated unit whose results x is; `x` are the rows that it begins with.
 struct RowUnit {
     bool on;

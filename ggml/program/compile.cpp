@@ -186,14 +186,18 @@ class Compiler {
 
     // Operands of what may share a launch with the instruction behind it stay until that has run.
     void prolong(std::vector<Life>& lives) {
-        for (size_t i = 0; i < b_.instrs_.size(); ++i) {
-            const Instr& instr = b_.instrs_[i];
-            if (instr.op == &transfer_op() || instr.read_until != 1) continue;
-            if (!backends_[static_cast<size_t>(instr.device)]->joins_next(*instr.op)) continue;
+        int64_t end = 0;  // the last of those that may share a launch
+        for (auto i = static_cast<int64_t>(b_.instrs_.size()) - 1; i >= 0; --i) {
+            const Instr& instr = b_.instrs_[static_cast<size_t>(i)];
+            if (instr.op == &transfer_op() || instr.read_until != 1 ||
+                !backends_[static_cast<size_t>(instr.device)]->joins_next(*instr.op)) {
+                end = i;
+                continue;
+            }
             for (const Ref r : instr.in) {
                 if (!r || !is_temp(r)) continue;
                 Life& life = lives[static_cast<size_t>(root(r).id)];
-                life.last = std::max(life.last, static_cast<int64_t>(i) + 1);
+                life.last = std::max(life.last, end);
             }
         }
     }

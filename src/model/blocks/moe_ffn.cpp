@@ -79,11 +79,12 @@ Ref ffn_block(Forward& f, const MoeFfnSpec& s, Ref x, Ref residual) {
     const Ref h = f.block_input(x, f.layer_spec().ffn_norm);
     const Ref routes = expert_routes(f, s, h);
     if (s.latent_dim > 0) return f.join(residual, through_latent(f, s, h, routes), "post_ffw_norm");
-    const Ref outputs = expert_outputs(f, s, h, routes);
+    // Before the others, whose sum can then follow their products at once.
     const Ref shared = shared_expert(f, s, h);
     f.label("ffn_gate_inp_shexp");
     const bool gated = shared && f.has("ffn_gate_inp_shexp.weight");
     const Ref gate = gated ? matmul(b, f.matrix("ffn_gate_inp_shexp.weight", 1, f.spec().n_embd), h) : Ref{};
+    const Ref outputs = expert_outputs(f, s, h, routes);
     f.label("ffn_moe_sum");
     return f.join(residual, moe_sum(b, outputs, routes, shared, gate), "post_ffw_norm");
 }
