@@ -23,11 +23,16 @@ struct RowBlockArgs : ProductArgs {
     int32_t height = 0;      // of them at a time, side by side
     int32_t split_bits = 0;  // of the number of warps that share a row block's columns
     int32_t unit_bits = 0;   // of the columns of a launch unit: enough for each weight
+    // Where columns are no whole launch units: so many tiles the last one, unit `shifted` of the format,
+    // begins early, to end with them. What it shares with the one before counts there: x is zero here.
+    int32_t shift = 0, shifted = std::numeric_limits<int32_t>::max();
     bool table_used = false;
     uint32_t zero = 0;  // no constant to the compiler
 
     __host__ __device__ int64_t table_bytes() const { return table_used ? int64_t{table_size} : 0; }
     __host__ __device__ int units() const { return (x.cols + (1 << unit_bits) - 1) >> unit_bits; }
+    // Columns of the share of launch unit u that count in the one before.
+    __device__ int counted_before(int u) const { return u + 1 < units() ? 0 : 64 * shift; }
 };
 
 // The thread blocks that a thread block shares row blocks with: all others, or where weights differ in their
@@ -153,6 +158,7 @@ class WarpBlocks {
         : a_(a), group_(group), step_(group.step(a)), slot_(slot) {
         find();
     }
+    __device__ const RowBlockArgs& args() const { return a_; }
     __device__ const std::byte* data() const { return data_; }
     __device__ void next() {
         slot_ += a_.height, at_ += step_;
@@ -208,6 +214,9 @@ struct UnitPlace {
           unit(at) {}
     __device__ UnitPlace() {}
     __device__ void next() { codes += tiles * f.tile_bytes(), ++unit; }
+    // Codes alone: columns of a format with factors are whole units.
+    static constexpr bool shifts = !f.factor();
+    __device__ void back(int n_tiles) { codes -= n_tiles * f.tile_bytes(); }
 };
 
 // A warp's way through its row blocks, of one format. Its first units are on their way from the beginning on,
@@ -268,12 +277,19 @@ class RowBlockStream {
     __device__ int left() const { return count_ * units_; }
     __device__ void advance() {
         place_.next();
-        if (++next_ < units_) return;
+        if (++next_ < units_) return shift();
         next_ = 0;
         blocks_.next();
         begin_block();
     }
-    __device__ void begin_block() { place_ = Place(blocks_.data(), first_, n_tiles_, parts_); }
+    __device__ void begin_block() {
+        place_ = Place(blocks_.data(), first_, n_tiles_, parts_);
+        shift();
+    }
+    __device__ void shift() {
+        if constexpr (Place::shifts)
+            if (first_ + next_ == blocks_.args().shifted) place_.back(blocks_.args().shift);
+    }
 
     WarpBlocks blocks_;
     const Parts parts_;
@@ -350,6 +366,8 @@ int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs
         if (blocks > none / 16) return 0;
     }
     a.blocks = static_cast<int32_t>(blocks);
+    a.shift = static_cast<int32_t>((int64_t{a.units()} << a.unit_bits) - a.x.cols) / 64;
+    if (a.shift > 0) a.shifted = (a.units() - 1) << (a.unit_bits - unit_bits(tiles_of(types[0])));
     a.split_bits = split_bits_of(a.units(), a.ends_in.on);
     a.height = block_warps >> a.split_bits;
     const int64_t turns = ceil_div(blocks, int64_t{a.height});

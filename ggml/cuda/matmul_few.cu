@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks) few_kernel
 
 }  // namespace
 
-size_t few_prepared_bytes(int64_t cols) {
+size_t few_prepared_bytes(int64_t x_cols) {
+    const int64_t cols = few_columns(x_cols);
     const size_t floats =
         static_cast<size_t>(1 + cols / warp_columns + cols / 16 + cols / 32 + cols / 64) * 8;
     return few_values_bytes(cols) + floats * sizeof(float);

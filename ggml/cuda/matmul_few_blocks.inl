@@ -15,6 +15,9 @@ constexpr int squares_bytes = block_warps * sizeof(float);
 constexpr int fragment_floats = 16 * 8;
 constexpr size_t few_turn_bytes = block_warps * fragment_floats * sizeof(float);
 
+// Columns that there is room for: whole units of any format.
+__host__ __device__ inline int64_t few_columns(int64_t cols) { return (cols + 511) / 512 * 512; }
+
 // A row of x on its way to where FewRows has it. The warp keeps its share, too.
 struct FewRow {
     WarpRow own;
@@ -47,7 +50,7 @@ __device__ void sum_groups(const RowBlockArgs& a, const WarpShare& share, const 
 __device__ inline void prepare_few_row(const FewArgs& a, int64_t row) {
     auto* const squares = reinterpret_cast<float*>(shared_memory());
     const WarpShare share(a);
-    const Activations<8> to{a.prepared.values, nullptr, TileFormat::tiles(a.x.cols)};
+    const Activations<8> to{a.prepared.values, nullptr, TileFormat::tiles(few_columns(a.x.cols))};
     const int unit_bytes = 2 << a.unit_bits;
     const WarpRow own{shared_memory() + squares_bytes + warp_index() * share.most * unit_bytes, nullptr,
                       unit_bytes};
@@ -123,14 +126,14 @@ __device__ void few_product(const FewArgs& a, const Wait& wait) {
 }
 
 size_t few_values_bytes(int64_t cols) {
-    return static_cast<size_t>(TileFormat::tiles(cols)) * Activations<8>::tile_bytes;
+    return static_cast<size_t>(TileFormat::tiles(few_columns(cols))) * Activations<8>::tile_bytes;
 }
 
 // Cuts the product into work for a grid of `least` blocks or more, which it returns; 0: it cannot. The
 // prepared rows take `memory`, of few_prepared_bytes().
 int64_t plan_few(const Exec& e, const ProductArgs& product, std::span<const Type> types,
                  std::span<std::byte> memory, const UnitArgs& ends_in, int64_t least, FewArgs& a) {
-    const int64_t cols = product.x.cols;
+    const int64_t cols = few_columns(product.x.cols);
     if (!takes_units(product, types) || memory.size() < few_prepared_bytes(cols)) return 0;
     auto* const factor = reinterpret_cast<float*>(memory.data() + few_values_bytes(cols));
     a = {{{product}, ends_in}, {memory.data(), factor + 8, factor, {}}};

@@ -100,14 +100,19 @@ __device__ float add_scaled(float sum, float codes, float of_x, int half, const 
 // Columns that a warp makes ready at once, a four per lane.
 constexpr int warp_columns = 128;
 
-// Whether such products can be made: of whole units, which are read four values at a time.
+// Whether such products can be made, which read four values at a time: of whole units, or of whole tiles, if
+// they are enough for a unit and all weights have the same (RowBlockArgs::shift).
 bool takes_units(const ProductArgs& a, std::span<const Type> types) {
     const auto aligned = [](const View& v) {
         return (reinterpret_cast<uintptr_t>(v.data) | static_cast<uintptr_t>(v.stride)) % sizeof(Words4) == 0;
     };
-    return a.x.cols % 256 == 0 && aligned(a.x) && (!a.norm.on || aligned(a.norm.weight)) &&
-           std::ranges::all_of(types,
-                               [&](Type t) { return a.x.cols % (1 << launch_unit_bits(tiles_of(t))) == 0; });
+    const TileFormat first = tiles_of(types[0]);
+    const bool whole = a.x.cols % 256 == 0 && std::ranges::all_of(types, [&](Type t) {
+                           return a.x.cols % (1 << launch_unit_bits(tiles_of(t))) == 0;
+                       });
+    const bool alike = std::ranges::all_of(types, [&](Type t) { return tiles_of(t) == first; });
+    const bool tiles = a.x.cols % 64 == 0 && a.x.cols >= 1 << launch_unit_bits(first) && !first.factor();
+    return (whole || (alike && tiles)) && aligned(a.x) && (!a.norm.on || aligned(a.norm.weight));
 }
 
 // Makes the warp's share of a row ready, n * 128 columns of a launch unit, each by itself: no warp waits
@@ -119,8 +124,8 @@ __device__ float prepare_share(const RowBlockArgs& a, const WarpShare& share, co
                                const To& to) {
     constexpr int at_once = normed ? 4 : 8, units = at_once / n;
     const auto column = [&](int unit, int j) {
-        const int u = unit < share.units ? unit : 0;
-        return ((share.first + u) * n + j) * warp_columns + 4 * lane();
+        const int u = share.first + (unit < share.units ? unit : 0);
+        return (u * n + j) * warp_columns + 4 * lane() - a.counted_before(u);
     };
     float squares = 0;
     for (int first = 0; first < share.units; first += units) {
@@ -135,12 +140,13 @@ __device__ float prepare_share(const RowBlockArgs& a, const WarpShare& share, co
 #pragma unroll
         for (int u = 0; u < units; ++u) {
             if (first + u >= share.units) break;
+            const int before = a.counted_before(share.first + first + u);
             float v[n][4], most = 0;
 #pragma unroll
             for (int j = 0; j < n; ++j)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    v[j][i] = bits_float(x[u][j].w[i]);
+                    v[j][i] = j * warp_columns + 4 * lane() < before ? 0 : bits_float(x[u][j].w[i]);
                     squares = fused(v[j][i], v[j][i], squares);
                     if constexpr (normed) v[j][i] *= bits_float(w[u][j].w[i]);
                     most = fmaxf(most, fabsf(v[j][i]));

@@ -21,6 +21,13 @@ ModelShape small_shape(std::string_view arch) {
     return shape;
 }
 
+// Columns that are no whole units.
+ModelShape broken_shape() {
+    ModelShape shape = small_shape("llama");
+    shape.n_embd = 576, shape.n_ff = 1088;
+    return shape;
+}
+
 // Of the next tokens of so many sequences. Of four steps the third and fourth are replayed.
 std::vector<float> logits_of(const ModelShape& shape, std::string_view recipe, int32_t sequences,
                              CudaBackend& card, int32_t steps = 4) {
@@ -78,6 +85,7 @@ TEST_CASE("products of a row that follow each other in a launch give the bits of
     check(small_shape("llama"), "bf16", 1, all_chained);
     check(small_shape("qwen2"), "int8", 1, all_chained);
     check(small_shape("qwen3"), "q4_0", 1, all_chained);
+    check(broken_shape(), "int8", 1, all_chained);
 }
 
 TEST_CASE(
@@ -86,6 +94,7 @@ TEST_CASE(
     check(small_shape("llama"), "nf4", 3, all_chained);
     check(small_shape("qwen2"), "int8", 2, all_chained);
     check(small_shape("qwen3"), "q4_0", 3, all_chained);
+    check(broken_shape(), "bf16", 2, all_chained);
 }
 
 TEST_CASE("a step is timed in both ways, and gives the same bits in any") {

@@ -13,7 +13,7 @@ using namespace nibble;
 namespace {
 
 constexpr uint32_t seed = 20261127;
-constexpr int64_t n_embd = 512, n_ff = 512, most_rows = 8;
+constexpr int64_t n_embd = 512, n_ff = 768, most_rows = 8;
 constexpr int32_t n_experts = 6, n_used = 3;
 
 // Norm, router, choice, gate and up, unit, down, sum and residual, as a model has them; with the results of
@@ -89,14 +89,14 @@ class Experts {
 }  // namespace
 
 TEST_CASE("experts that share launches give the bits of those by themselves, and of rows alone") {
-    for (const Type type : {Type::q4_k, Type::q8_0, Type::nf4, Type::bf16}) {
+    for (const Type type : {Type::q4_k, Type::q8_0, Type::nf4}) {
         INFO(info(type).name);
         const bool shared = type == Type::q8_0;
         Experts joined(type, shared, {.graphs = false}),
             apart(type, shared, {.graphs = false, .joined = false});
         if (!joined) return;
         const std::vector<float> one = joined.run(1);
-        for (const int64_t rows : {1, 3, 8}) {
+        for (const int64_t rows : {1, 3}) {
             const int64_t before = joined.joined();
             const std::vector<float> together = joined.run(rows);
             // The router and the choice; the unit; the sum and the residual.

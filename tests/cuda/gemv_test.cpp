@@ -21,13 +21,34 @@ OpCase product(const std::vector<Type>& types, int64_t rows, int64_t cols, int64
     return product_case(types, x_rows, rows, cols, 16);
 }
 
+// Columns that are no whole units of a type whose blocks are smaller; of any of them, one unit or more.
+std::vector<int64_t> broken_columns(Type type) {
+    if (info(type).block_len > 64) return {};
+    return {576, 896, 1344};
+}
+
 }  // namespace
 
 TEST_CASE("one row is multiplied by every type as the reference does") {
     const auto backend = mirrored_card();
     if (!backend) return;
-    for (const Type type : types_in_tiles())
+    for (const Type type : types_in_tiles()) {
         for (const int64_t cols : {256, 768, 1536}) check_case(product({type}, 40, cols), *backend, seed);
+        for (const int64_t cols : broken_columns(type))
+            for (const int64_t x_rows : {1, 3}) check_case(product({type}, 40, cols, x_rows), *backend, seed);
+    }
+}
+
+TEST_CASE("columns that are no whole units are multiplied as others are") {
+    const auto units = mirrored_card(), tiles = mirrored_card({.gemv = false});
+    if (!units) return;
+    for (const Type type : types_in_tiles())
+        for (const int64_t cols : broken_columns(type)) {
+            INFO(info(type).name << " " << cols);
+            for (const int64_t x_rows : {1, 3})  // in another order than the kernels that are for many rows
+                CHECK(results_of_rows({type}, x_rows, 300, cols, *units, seed) !=
+                      results_of_rows({type}, x_rows, 300, cols, *tiles, seed));
+        }
 }
 
 // More columns than a thread block holds in registers; as many row blocks as it takes several turns for.
@@ -95,7 +116,10 @@ TEST_CASE("a row has the same bits alone and among up to eight") {
             CHECK(std::equal(some.begin(), some.end(), all.begin()));
         }
     };
-    for (const Type type : types_in_tiles()) check({type}, 40, 1536);
+    for (const Type type : types_in_tiles()) {
+        check({type}, 40, 1536);
+        for (const int64_t cols : broken_columns(type)) check({type, type}, 24, cols);
+    }
     check({Type::q4_k, Type::q5_k, Type::q6_k}, 150, 768);
     check({Type::q8_0, Type::q8_0, Type::q8_0}, 100, 2048);
     check({Type::q4_0}, 17, 15360);
