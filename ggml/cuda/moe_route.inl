@@ -1,6 +1,6 @@
-// How a row's experts are chosen: by its logits, once all are there.
+// How a row's experts are chosen, by its logits, once all are there: at the end of the router's launch or in one
+// of its own.
 
-// A logit and its expert; the order in which experts are chosen.
 struct Choice {
     float logit;
     int expert;
