@@ -4,9 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include "ggml/cpu/cpu_backend.h"
 #include "ggml/ops/reference_backend.h"
+#include "src/eval/synthetic.h"
 #include "tests/cuda/mirror.h"
 #include "tests/ops/harness.h"
+#include "tests/output_rows.h"
 
 using namespace nibble;
 
@@ -139,4 +142,51 @@ TEST_CASE("a chosen expert that does not exist gives zeros") {
     const std::vector<float> results = actual.results();
     for (const int64_t missing : {1, n_used + 1})  // of the first row, of both weights
         for (int64_t i = 0; i < 32; ++i) CHECK(results[static_cast<size_t>(missing * 32 + i)] == 0);
+}
+
+namespace {
+
+// A known mixture with small matrices, which few columns divide otherwise than its own.
+ModelShape small_mixture(std::string_view name, int32_t width) {
+    auto shape = find_shape(name);
+    REQUIRE(shape);
+    shape->n_layers = 2, shape->n_embd = width, shape->n_ff = shape->n_ff_expert = width;
+    shape->n_heads = 4, shape->n_kv_heads = 2, shape->n_vocab = 300, shape->n_ctx = 64;
+    shape->n_experts = 8, shape->n_experts_used = 3;
+    return *shape;
+}
+
+}  // namespace
+
+TEST_CASE("a mixture's layer is six launches, and a step's rows have the logits that each has alone") {
+    auto cpu = CpuBackend::create({1, "", true});
+    REQUIRE(cpu);
+    ThreadPool pool(1);
+    for (const auto& [name, width] :
+         {std::pair<std::string_view, int32_t>{"qwen3-30b-a3b", 512}, {"gpt-oss-20b", 576}}) {
+        INFO(name);
+        const auto card = test_card({.graphs = false});
+        if (!card) return;
+        auto model = synthetic_model(small_mixture(name, width), "int8", Fill::random, 1, pool);
+        REQUIRE_MESSAGE(model.ok(), (model ? "" : model.error().message()));
+        Backend* const both[] = {cpu->get(), card.get()};
+        auto rows = OutputRows::load(std::move(*model), both);
+        REQUIRE_MESSAGE(rows, (rows ? "" : rows.error().message()));
+        const auto logits = [&](const std::vector<OutputRows::Part>& parts) {
+            const int64_t before = card->joined_instructions();
+            auto step = rows->step(parts);
+            REQUIRE_MESSAGE(step, (step ? "" : step.error().message()));
+            // Of each layer: norm, q, k and v, norms of heads where there are some, and what stores them; the
+            // router and the choice; the unit; the sum and the residual.
+            const int64_t norms_of_heads = name == "gpt-oss-20b" ? 0 : 2;
+            CHECK(card->joined_instructions() - before == 2 * (2 + norms_of_heads + 2 + 1 + 2));
+            return std::move(*step);
+        };
+        std::vector<float> alone;
+        for (const int32_t token : {5, 12, 19}) {
+            const auto row = logits({{{token}, 0, 1}});
+            alone.insert(alone.end(), row.begin(), row.end());
+        }
+        CHECK(same_bits(alone, logits({{{5}, 0, 1}, {{12}, 0, 1}, {{19}, 0, 1}})));
+    }
 }
