@@ -364,7 +364,8 @@ size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
 
 // Others that are joined read what lives on anyway.
 bool CudaBackend::joins_next(const OpDef& op) const {
-    return options_.joined && (op_of(op) == Op::moe_matmul || op_of(op) == Op::moe_sum);
+    return options_.joined &&
+           (op_of(op) == Op::norm || op_of(op) == Op::moe_matmul || op_of(op) == Op::moe_sum);
 }
 
 cuda::Exec CudaBackend::exec(cuda::Stream* stream, bool chained) const {

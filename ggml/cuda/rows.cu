@@ -1,5 +1,7 @@
 // Kernels that work row by row or element by element: norm, rope_table, glu, activate, add, take_rows,
 // copy_pages. Sums are taken in a fixed order, so a row does not depend on the rows beside it.
+#include <algorithm>
+
 #include "ggml/cuda/exec.h"
 #include "ggml/cuda/view.h"
 
@@ -31,12 +33,6 @@ __device__ void for_columns(int32_t cols, const Value& value, const Put& put) {
 template <class Value>
 __device__ void for_columns(const View& out, const Value& value) {
     for_columns(out.cols, value, [&](int64_t r, int c, float v) { out.row(r)[c] = v; });
-}
-
-// Whether each row can be read or written four columns at once.
-bool in_fours(const Tensor& t) {
-    return reinterpret_cast<uintptr_t>(t.data) % sizeof(Words4) == 0 &&
-           static_cast<uintptr_t>(t.stride) % sizeof(Words4) == 0;
 }
 
 Dims column_dims(int64_t rows, int64_t cols) {
@@ -109,6 +105,8 @@ struct NormArgs {
     View x, weight, bias, residual, out;
     NormParams p;
     int32_t group, groups;
+    View gate = {};  // of a unit that the results go through, if there is one
+    GluParams unit = {};
 };
 
 // What a thread has of a row: fours that are `apart` columns from each other.
@@ -131,7 +129,7 @@ __global__ void __launch_bounds__(norm_threads) norm_kernel(NormArgs a) {
     const int g = of_warp ? block_y() * (block_threads() / 32) + warp_index() : block_y();
     const int n = a.group, at = g < a.groups ? g * n : 0, at_weight = a.p.by_column ? at : 0;
     const int apart = 4 * (of_warp ? 32 : norm_threads), round = at_once * apart, own = 4 * in_group;
-    NormColumns<fours, at_once> x, weight{}, bias{}, residual{};
+    NormColumns<fours, at_once> x, weight{}, bias{}, residual{}, gate{};
     if (a.weight) weight.template read<true>(a.weight.row(0) + at_weight, n, own, apart);
     if (a.bias) bias.template read<true>(a.bias.row(0) + at_weight, n, own, apart);
     wait_for_previous();
@@ -140,6 +138,7 @@ __global__ void __launch_bounds__(norm_threads) norm_kernel(NormArgs a) {
     const float* const in = a.x.row(r) + at;
     x.read(in, n, own, apart);
     if (a.residual) residual.read(a.residual.row(r) + at, n, own, apart);
+    if (a.gate) gate.read(a.gate.row(r) + at, n, own, apart);
 
     // The sum over the group of what `add` makes of a sum and four more columns.
     const auto sum_of = [&](const auto& add) {
@@ -183,6 +182,7 @@ __global__ void __launch_bounds__(norm_threads) norm_kernel(NormArgs a) {
             if (a.weight) weight.template read<true>(a.weight.row(0) + at_weight, n, first, apart);
             if (a.bias) bias.template read<true>(a.bias.row(0) + at_weight, n, first, apart);
             if (a.residual) residual.read(a.residual.row(r) + at, n, first, apart);
+            if (a.gate) gate.read(a.gate.row(r) + at, n, first, apart);
         }
 #pragma unroll
         for (int j = 0; j < at_once; ++j) {
@@ -193,6 +193,7 @@ __global__ void __launch_bounds__(norm_threads) norm_kernel(NormArgs a) {
                 if (a.weight) y[k] *= weight.v[j][k];
                 if (a.bias) y[k] += bias.v[j][k];
                 if (a.residual) y[k] += residual.v[j][k];
+                if (a.gate) y[k] = gated(a.unit, gate.v[j][k], y[k]);
             }
             if (c >= n) break;
             if constexpr (fours)
@@ -258,28 +259,57 @@ void run_copy_pages(const Exec& e, const OpArgs& a, std::span<std::byte>) {
            cache.rows / page_rows);
 }
 
-void run_norm(const Exec& e, const OpArgs& a, std::span<std::byte>) {
+namespace {
+
+NormArgs norm_args(const OpArgs& a) {
     const auto& p = a.params->as<NormParams>();
-    const Tensor& out = a.out[0];
-    const auto group = static_cast<int32_t>(p.group ? p.group : out.cols);
-    const NormArgs args{a.in[0], a.in[1], a.in[2], a.in[3],
-                        out,     p,       group,   static_cast<int32_t>(out.cols / group)};
-    bool fours = group % 4 == 0 && in_fours(out);
-    for (const Tensor& t : a.in) fours = fours && in_fours(t);
+    const auto group = static_cast<int32_t>(p.group ? p.group : a.out[0].cols);
+    return {a.in[0],  a.in[1], a.in[2], a.in[3],
+            a.out[0], p,       group,   static_cast<int32_t>(a.out[0].cols / group)};
+}
+
+// Whether each row can be read or written four columns at once.
+bool in_fours(const View& v) {
+    return (reinterpret_cast<uintptr_t>(v.data) | static_cast<uintptr_t>(v.stride)) % sizeof(Words4) == 0;
+}
+
+void launch_norm(const Exec& e, const NormArgs& a) {
+    const int32_t group = a.group;
+    bool fours = group % 4 == 0;
+    for (const View& v : {a.x, a.weight, a.bias, a.residual, a.gate, a.out}) fours = fours && in_fours(v);
     const auto run = [&]<bool of_warp, int at_once>(const Dims& dims) {
         launch(fours ? norm_kernel<of_warp, true, at_once> : norm_kernel<of_warp, false, at_once>, dims,
-               *e.stream, args);
+               *e.stream, a);
     };
     constexpr int32_t warp_columns = 4 * 32;
     if (group <= warp_columns * norm_at_once) {
-        const int32_t warps = std::min(args.groups, norm_threads / 32);
-        const Dims dims{out.rows, static_cast<int32_t>(blocks_for(args.groups, warps)), 1, 32 * warps};
+        const int32_t warps = std::min(a.groups, norm_threads / 32);
+        const Dims dims{a.out.rows, static_cast<int32_t>(blocks_for(a.groups, warps)), 1, 32 * warps};
         if (group <= warp_columns) return run.template operator()<true, 1>(dims);
         return run.template operator()<true, norm_at_once>(dims);
     }
     const int32_t threads = threads_for(blocks_for(group, 4), norm_threads);
     run.template operator()<false, norm_at_once>(
-        {out.rows, args.groups, 1, threads, static_cast<size_t>(threads) / 32 * sizeof(float)});
+        {a.out.rows, a.groups, 1, threads, static_cast<size_t>(threads) / 32 * sizeof(float)});
+}
+
+}  // namespace
+
+void run_norm(const Exec& e, const OpArgs& a, std::span<std::byte>) { launch_norm(e, norm_args(a)); }
+
+size_t run_joined_norm(const Exec& e, std::span<const BoundInstr> instrs) {
+    if (instrs.size() < 2 || instrs[0].instr->op != &norm_op || instrs[1].instr->op != &glu_op ||
+        instrs[0].instr->read_until != 1)
+        return 0;
+    const OpArgs norm = instrs[0].args(), unit = instrs[1].args();
+    const Tensor &gate = unit.in[0], &out = unit.out[0];
+    if (unit.in[1].data != norm.out[0].data || gate.cols != out.cols || out.rows != norm.out[0].rows ||
+        overlap(gate, out) || std::ranges::any_of(norm.in, [&](const Tensor& t) { return overlap(t, out); }))
+        return 0;
+    NormArgs args = norm_args(norm);
+    args.out = out, args.gate = gate, args.unit = unit.params->as<GluParams>();
+    launch_norm(e, args);
+    return 2;
 }
 
 void run_rope_table(const Exec& e, const OpArgs& a, std::span<std::byte>) {
