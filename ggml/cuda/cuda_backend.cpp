@@ -363,9 +363,12 @@ size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
 }
 
 // Others that are joined read what lives on anyway.
-bool CudaBackend::joins_next(const OpDef& op) const {
+bool CudaBackend::joins_next(const Instr& instr) const {
+    const Op op = op_of(*instr.op);
+    const bool read_by_next = instr.read_until == 1;
     return options_.joined &&
-           (op_of(op) == Op::norm || op_of(op) == Op::moe_matmul || op_of(op) == Op::moe_sum);
+           (op == Op::take_rows ||
+            (read_by_next && (op == Op::norm || op == Op::moe_matmul || op == Op::moe_sum)));
 }
 
 cuda::Exec CudaBackend::exec(cuda::Stream* stream, bool chained) const {

@@ -69,7 +69,7 @@ class CudaBackend final : public Backend {
     Result<std::unique_ptr<Mailbox>> mailbox(size_t bytes) override;
     bool supports(const OpDef& op, const OpArgs& shapes) const override;
     size_t scratch_bytes(const OpDef& op, const OpArgs& shapes) const override;
-    bool joins_next(const OpDef& op) const override;
+    bool joins_next(const Instr& instr) const override;
     // Waits for nothing: download() does. An observer sees copies of activations and vectors in host memory;
     // weights and caches have no address.
     Result<void> run(std::span<BoundInstr> instrs, Observer* observer) override;

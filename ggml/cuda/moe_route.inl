@@ -1,5 +1,5 @@
-// How a row's experts are chosen, by its logits, once all are there: at the end of the router's launch or in one
-// of its own.
+// How a row's experts are chosen, by its logits, once all are there: at the end of the router's launch or in
+// one of its own.
 
 struct Choice {
     float logit;

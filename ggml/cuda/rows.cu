@@ -65,11 +65,16 @@ __global__ void add_kernel(View x, View y, View out, float scale) {
     for_columns(out, [&](int64_t r, int c) { return x.row(r)[c] + scale * y.row(y.rows == 1 ? 0 : r)[c]; });
 }
 
-__global__ void take_rows_kernel(View x, View rows, View out) {
+struct Taken {
+    View x, out;
+};
+// Block z: of which tensor.
+__global__ void take_rows_kernel(Taken first, Taken second, View rows) {
     wait_for_previous();
+    const Taken& t = block_z() == 0 ? first : second;
     const int64_t from = *rows.row<int32_t>(block_x());
-    const bool there = from >= 0 && from < x.rows;
-    for_columns(out, [&](int64_t, int c) { return there ? x.row(from)[c] : 0; });
+    const bool there = from >= 0 && from < t.x.rows;
+    for_columns(t.out, [&](int64_t, int c) { return there ? t.x.row(from)[c] : 0; });
 }
 
 __global__ void scale_by_position_kernel(View x, View positions, View out, PositionScaleParams p) {
@@ -236,7 +241,23 @@ void run_add(const Exec& e, const OpArgs& a, std::span<std::byte>) {
 
 void run_take_rows(const Exec& e, const OpArgs& a, std::span<std::byte>) {
     const Tensor& out = a.out[0];
-    launch(take_rows_kernel, column_dims(out.rows, out.cols), *e.stream, a.in[0], a.in[1], out);
+    const Taken taken{a.in[0], out};
+    launch(take_rows_kernel, column_dims(out.rows, out.cols), *e.stream, taken, taken, a.in[1]);
+}
+
+// The same rows of two tensors.
+size_t run_joined_take_rows(const Exec& e, std::span<const BoundInstr> instrs) {
+    if (instrs.size() < 2 || instrs[0].instr->op != &take_rows_op || instrs[1].instr->op != &take_rows_op)
+        return 0;
+    const OpArgs a = instrs[0].args(), b = instrs[1].args();
+    const Tensor &first = a.out[0], &second = b.out[0];
+    if (a.in[1].data != b.in[1].data || first.rows != second.rows || overlap(first, b.in[0]) ||
+        overlap(second, a.in[0]) || overlap(first, second))
+        return 0;
+    Dims dims = column_dims(first.rows, std::max(first.cols, second.cols));
+    dims.z = 2;
+    launch(take_rows_kernel, dims, *e.stream, Taken{a.in[0], first}, Taken{b.in[0], second}, a.in[1]);
+    return 2;
 }
 
 void run_scale_by_position(const Exec& e, const OpArgs& a, std::span<std::byte>) {

@@ -103,9 +103,9 @@ class Backend {
     virtual bool supports(const OpDef& op, const OpArgs& shapes) const = 0;
     // Scratch the instruction needs at its largest size; it is planned into the arena.
     virtual size_t scratch_bytes(const OpDef& op, const OpArgs& shapes) const = 0;
-    // Whether an instruction may be done together with the next one, if that alone reads its results: then
-    // its operands are still there when that runs.
-    virtual bool joins_next(const OpDef&) const { return false; }
+    // Whether an instruction may be done together with the next one: then its operands are still there when
+    // that runs.
+    virtual bool joins_next(const Instr&) const { return false; }
     // Runs the instructions in order. Results in host memory may then be read; those in a device's own are
     // what download() will fetch.
     virtual Result<void> run(std::span<BoundInstr> instrs, Observer* observer) = 0;

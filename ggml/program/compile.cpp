@@ -189,8 +189,8 @@ class Compiler {
         int64_t end = 0;  // the last of those that may share a launch
         for (auto i = static_cast<int64_t>(b_.instrs_.size()) - 1; i >= 0; --i) {
             const Instr& instr = b_.instrs_[static_cast<size_t>(i)];
-            if (instr.op == &transfer_op() || instr.read_until != 1 ||
-                !backends_[static_cast<size_t>(instr.device)]->joins_next(*instr.op)) {
+            if (instr.op == &transfer_op() ||
+                !backends_[static_cast<size_t>(instr.device)]->joins_next(instr)) {
                 end = i;
                 continue;
             }

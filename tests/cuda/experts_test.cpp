@@ -177,9 +177,10 @@ TEST_CASE("a mixture's layer is six launches, and a step's rows have the logits 
             auto step = rows->step(parts);
             REQUIRE_MESSAGE(step, (step ? "" : step.error().message()));
             // Of each layer: norm, q, k and v, norms of heads where there are some, and what stores them; the
-            // router and the choice; the unit; the sum and the residual. And the output's norm.
+            // router and the choice; the unit; the sum and the residual. And the output's norm, and
+            // the rows of which logits are wanted.
             const int64_t norms_of_heads = name == "gpt-oss-20b" ? 0 : 2;
-            CHECK(card->joined_instructions() - before == 2 * (2 + norms_of_heads + 2 + 1 + 2) + 1);
+            CHECK(card->joined_instructions() - before == 2 * (2 + norms_of_heads + 2 + 1 + 2) + 1 + 1);
             return std::move(*step);
         };
         std::vector<float> alone;
