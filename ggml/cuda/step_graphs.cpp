@@ -36,7 +36,7 @@ void StepGraphs::decide(Stream& stream, Step& step) {
     }
     if (best.apart_ms < best.chained_ms) step.graph = std::move(step.trial->apart);
     step.trial.reset();
-    found_.push_back(best);
+    if (found_.size() < most_steps) found_.push_back(best);
 }
 
 Result<void> StepGraphs::replay(Stream& stream, Step& step) {

@@ -37,7 +37,7 @@ class StepGraphs {
     void clear() { steps_.clear(); }
 
     int64_t replayed() const { return replayed_; }
-    // What was found since this was asked last.
+    // What was found since this was asked last; of many steps the first.
     std::vector<ChainTimes> found() { return std::exchange(found_, {}); }
 
   private:

@@ -220,6 +220,7 @@ if [ -x "$nibble" ]; then
   measure --shape llama-3.2-1b --type int4 -p 0 -n 32 -r 2 -d 32000
   measure --shape llama-3.2-1b --type int8 -p 512,4096 -n 64 -r 2
   measure --shape llama-3.2-1b --type nf4 -p 512,4096 -n 64 -r 2
+  measure --shape gpt-oss-20b --layers 6 --type int8 -p 512 -n 64 -r 2
   echo
 fi
 
