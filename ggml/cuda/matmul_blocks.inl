@@ -385,7 +385,7 @@ int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs
 constexpr uint32_t q4_k_code = format_code(tile_format<Q4_K>()), q5_k_code = format_code(tile_format<Q5_K>()),
                    q6_k_code = format_code(tile_format<Q6_K>());
 
-bool of_k_quants(std::span<const Type> types) {
+inline bool of_k_quants(std::span<const Type> types) {
     return std::ranges::all_of(types, [](Type t) {
         const uint32_t code = format_code(tiles_of(t));
         return code == q4_k_code || code == q5_k_code || code == q6_k_code;

@@ -162,12 +162,12 @@ TEST_CASE("a mixture's layer is six launches, and a step's rows have the logits 
     auto cpu = CpuBackend::create({1, "", true});
     REQUIRE(cpu);
     ThreadPool pool(1);
-    for (const auto& [name, width] :
-         {std::pair<std::string_view, int32_t>{"qwen3-30b-a3b", 512}, {"gpt-oss-20b", 576}}) {
+    for (const std::string_view name : {"qwen3-30b-a3b", "gpt-oss-20b"}) {
         INFO(name);
         const auto card = test_card({.graphs = false});
         if (!card) return;
-        auto model = synthetic_model(small_mixture(name, width), "int8", Fill::random, 1, pool);
+        auto model = synthetic_model(small_mixture(name, name == "gpt-oss-20b" ? 576 : 512), "int8",
+                                     Fill::random, 1, pool);
         REQUIRE_MESSAGE(model.ok(), (model ? "" : model.error().message()));
         Backend* const both[] = {cpu->get(), card.get()};
         auto rows = OutputRows::load(std::move(*model), both);
