@@ -47,6 +47,10 @@ inline bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) 
 inline bool overlap(const Tensor& a, std::span<const std::byte> b) { return overlap(memory_of(a), b); }
 inline bool overlap(const Tensor& a, const Tensor& b) { return overlap(memory_of(a), memory_of(b)); }
 
+inline bool is_at(std::span<const BoundInstr> instrs, size_t i, const OpDef& op) {
+    return i < instrs.size() && instrs[i].instr->op == &op;
+}
+
 using OpFunction = void (*)(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 
 void run_embed(const Exec&, const OpArgs&, std::span<std::byte>);

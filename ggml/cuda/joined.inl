@@ -101,10 +101,6 @@ std::span<std::byte> memory_behind(const Exec& e, const BoundInstr& glu, const B
     return {};
 }
 
-bool is_at(std::span<const BoundInstr> instrs, size_t i, const OpDef& op) {
-    return i < instrs.size() && instrs[i].instr->op == &op;
-}
-
 // A product, and the norm before it and the unit behind it that share its launch.
 struct JoinedProduct {
     size_t instrs = 0;  // 0: there is none

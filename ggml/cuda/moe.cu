@@ -121,8 +121,7 @@ size_t run_joined_moe_sum(const Exec& e, std::span<const BoundInstr> instrs) {
 
 // Few rows: each of a row's blocks norms it for itself.
 size_t run_joined_router(const Exec& e, std::span<const BoundInstr> instrs) {
-    if (instrs.size() < 3 || instrs[0].instr->op != &norm_op || instrs[1].instr->op != &matmul_op ||
-        instrs[2].instr->op != &moe_route_op)
+    if (!is_at(instrs, 0, norm_op) || !is_at(instrs, 1, matmul_op) || !is_at(instrs, 2, moe_route_op))
         return 0;
     const OpArgs norm = instrs[0].args(), m = instrs[1].args(), route = instrs[2].args();
     const Tensor &x = norm.in[0], &h = norm.out[0], &w = m.in[2], &logits = m.out[0];

@@ -126,7 +126,7 @@ namespace {
 
 // Gate and up, and their unit.
 size_t run_gated_experts(const Exec& e, const OpArgs& m, std::span<const BoundInstr> behind) {
-    if (behind[0].instr->op != &glu_op || !is_pair(m, 0)) return 0;
+    if (!is_at(behind, 0, glu_op) || !is_pair(m, 0)) return 0;
     const OpArgs g = behind[0].args();
     const Tensor& hidden = m.out[0];
     if (g.in[1] || g.in[0].data != hidden.data || g.in[0].cols != hidden.cols || overlap(m.in[0], g.out[0]) ||
@@ -156,8 +156,7 @@ size_t run_summed_experts(const Exec& e, const OpArgs& m, std::span<const BoundI
 }  // namespace
 
 size_t run_joined_experts(const Exec& e, std::span<const BoundInstr> instrs) {
-    if (instrs.size() < 2 || instrs[0].instr->op != &moe_matmul_op || instrs[0].instr->read_until != 1)
-        return 0;
+    if (!is_at(instrs, 0, moe_matmul_op) || instrs[0].instr->read_until != 1) return 0;
     const OpArgs m = instrs[0].args();
     const int32_t n_weights = m.params->as<MoeMatmulParams>().n_weights;
     return n_weights == 2   ? run_gated_experts(e, m, instrs.subspan(1))

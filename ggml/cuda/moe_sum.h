@@ -34,10 +34,10 @@ inline SumArgs sum_args(const OpArgs& sum) {
 // Returns how many they are; 0: they begin with no sum. A value of the residual may be where its result goes;
 // what the sum is made of may not, for it is read by other blocks, too.
 inline size_t sum_at(std::span<const BoundInstr> instrs, SumArgs& args) {
-    if (instrs.empty() || instrs[0].instr->op != &moe_sum_op) return 0;
+    if (!is_at(instrs, 0, moe_sum_op)) return 0;
     const OpArgs sum = instrs[0].args();
     args = sum_args(sum);
-    if (instrs.size() < 2 || instrs[1].instr->op != &add_op || instrs[0].instr->read_until != 1) return 1;
+    if (!is_at(instrs, 1, add_op) || instrs[0].instr->read_until != 1) return 1;
     const OpArgs add = instrs[1].args();
     const Tensor &residual = add.in[0], &out = add.out[0], &summed = sum.out[0];
     const bool whole = add.in[1].data == summed.data && add.in[1].rows == summed.rows &&

@@ -322,8 +322,8 @@ bool add_head_norm(const BoundInstr& norm, const OpArgs& store, int64_t behind, 
 // are; 0: there is none.
 size_t store_at(std::span<const BoundInstr> instrs, StoreArgs& s) {
     size_t norms = 0;
-    while (norms < 2 && norms < instrs.size() && instrs[norms].instr->op == &norm_op) ++norms;
-    if (norms == instrs.size() || instrs[norms].instr->op != &rope_store_op) return 0;
+    while (norms < 2 && is_at(instrs, norms, norm_op)) ++norms;
+    if (!is_at(instrs, norms, rope_store_op)) return 0;
     const OpArgs store = instrs[norms].args();
     s = store_args(store);
     for (size_t i = 0; i < norms; ++i)

@@ -247,8 +247,7 @@ void run_take_rows(const Exec& e, const OpArgs& a, std::span<std::byte>) {
 
 // The same rows of two tensors.
 size_t run_joined_take_rows(const Exec& e, std::span<const BoundInstr> instrs) {
-    if (instrs.size() < 2 || instrs[0].instr->op != &take_rows_op || instrs[1].instr->op != &take_rows_op)
-        return 0;
+    if (!is_at(instrs, 0, take_rows_op) || !is_at(instrs, 1, take_rows_op)) return 0;
     const OpArgs a = instrs[0].args(), b = instrs[1].args();
     const Tensor &first = a.out[0], &second = b.out[0];
     if (a.in[1].data != b.in[1].data || first.rows != second.rows || overlap(first, b.in[0]) ||
@@ -319,9 +318,7 @@ void launch_norm(const Exec& e, const NormArgs& a) {
 void run_norm(const Exec& e, const OpArgs& a, std::span<std::byte>) { launch_norm(e, norm_args(a)); }
 
 size_t run_joined_norm(const Exec& e, std::span<const BoundInstr> instrs) {
-    if (instrs.size() < 2 || instrs[0].instr->op != &norm_op || instrs[1].instr->op != &glu_op ||
-        instrs[0].instr->read_until != 1)
-        return 0;
+    if (!is_at(instrs, 0, norm_op) || !is_at(instrs, 1, glu_op) || instrs[0].instr->read_until != 1) return 0;
     const OpArgs norm = instrs[0].args(), unit = instrs[1].args();
     const Tensor &gate = unit.in[0], &out = unit.out[0];
     if (unit.in[1].data != norm.out[0].data || gate.cols != out.cols || out.rows != norm.out[0].rows ||

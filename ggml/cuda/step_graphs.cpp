@@ -41,8 +41,9 @@ void StepGraphs::decide(Stream& stream, Step& step) {
 
 Result<void> StepGraphs::replay(Stream& stream, Step& step) {
     ++replayed_;
-    if (step.trial && step.trial->turns.size() == 2 * turns_each) decide(stream, step);
-    if (!step.trial || step.trial->turns.size() == 2 * turns_each) {
+    const bool trying = step.trial && step.trial->turns.size() < 2 * turns_each;
+    if (step.trial && !trying) decide(stream, step);
+    if (!trying) {
         step.graph->launch(stream);
         return {};
     }
