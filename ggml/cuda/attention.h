@@ -12,12 +12,12 @@ namespace nibble::cuda {
 // in order, by one block or by many: who does it changes no bit of the result. Splits are short where a short
 // context needs them to occupy a card, and longer where there are many.
 __host__ __device__ inline int split_of(int position) {
-    if (position < 1024) return position / 128;
-    return position < 16384 ? 4 + position / 256 : 36 + position / 512;
+    if (position < 4096) return position / 128;
+    return position < 32768 ? 16 + position / 256 : 80 + position / 512;
 }
 __host__ __device__ inline int split_begin(int split) {
-    if (split < 8) return split * 128;
-    return split < 68 ? (split - 4) * 256 : (split - 36) * 512;
+    if (split < 32) return split * 128;
+    return split < 144 ? (split - 16) * 256 : (split - 80) * 512;
 }
 
 constexpr float log2e = 1.4426950408889634f;
@@ -78,7 +78,7 @@ template <int dim>
 __device__ inline void join_splits(const AttentionArgs& a, int64_t record, int first, int last, int head,
                                    float* out) {
     // As many on their way as there are registers for: each group of splits waits for memory anew.
-    constexpr int columns = dim / 32, at_once = dim <= 128 ? 16 : 64 / columns, step = dim <= 128 ? 8 : 4;
+    constexpr int columns = dim / 32, at_once = dim <= 64 ? 32 : 64 / columns, step = dim <= 128 ? 8 : 4;
     static_assert(32 % at_once == 0 && at_once % step == 0);
     // What comes next is asked for as soon as there is room. Splits behind the last are zeros.
     const auto read_sums = [&](int base) {
@@ -162,7 +162,25 @@ struct Reach {
         lowest = lowest < last ? lowest : last;
         common_from = first_attended(a.p, last);
     }
-    __device__ int splits() const { return split_of(last) - split_of(lowest) + 1; }
+};
+
+// The splits of a tile that one of the blocks takes which divide them: those of a run of positions, all of
+// about the same length.
+struct Walk {
+    int blocks;      // that have some
+    int first, end;  // splits
+
+    __device__ Walk(const AttentionArgs& a, const Reach& reach, int which) {
+        const int lowest = split_of(reach.lowest), last = split_of(reach.last);
+        // Runs begin at multiples of the longest split, where shorter ones begin, too.
+        const int longest = split_begin(last + 1) - split_begin(last);
+        const int from = split_begin(lowest) / longest * longest, positions = reach.last + 1 - from;
+        const int share = (positions + a.walkers - 1) / a.walkers;
+        const int each = (share + longest - 1) / longest * longest;
+        blocks = (positions + each - 1) / each;
+        first = which == 0 ? lowest : split_of(from + which * each);
+        end = which + 1 < blocks ? split_of(from + (which + 1) * each) : last + 1;
+    }
 };
 
 // The index-th tile of `height` rows, those with the longest context first; called by whole warps.
@@ -253,10 +271,9 @@ constexpr uint32_t one_twice = bf16 ? 0x3f803f80 : 0x3c003c00;
 
 // Whether the tile's other blocks have recorded their splits; called once, by the whole block. `shared`: room
 // for a number.
-__device__ inline bool arrived_last(const AttentionArgs& a, const Reach& reach, int64_t index, int kv_head,
+__device__ inline bool arrived_last(const AttentionArgs& a, const Walk& walk, int64_t index, int kv_head,
                                     int* shared) {
-    const int blocks = reach.splits() < a.walkers ? reach.splits() : a.walkers;
-    return arrived_last(a.counters + index * a.p.n_kv_heads + kv_head, blocks, shared);
+    return arrived_last(a.counters + index * a.p.n_kv_heads + kv_head, walk.blocks, shared);
 }
 
 // How caches come into shared memory: as they are, or converted to f16 there.

@@ -30,6 +30,7 @@ struct StreamAttention {
     const int64_t index;
     const int kv_head;
     const Reach reach;
+    const Walk walk;
     const bool alone;  // the tile's only block: it joins the splits itself
 
     // Of the lane's rows of x, 8 n + 2 t and the next: what a product becomes a score by, and where they
@@ -47,7 +48,8 @@ struct StreamAttention {
           index(i),
           kv_head(of_head),
           reach(args, t, rows),
-          alone(!args.partial || reach.splits() == 1) {}
+          walk(args, reach, block_z()),
+          alone(!args.partial || walk.blocks == 1) {}
 
     // ---- rows --------------------------------------------------------------------------------------------
     __device__ int row_there(int r) const { return tile.row + (tile.row + r < tile.rows ? r : 0); }
@@ -111,7 +113,7 @@ struct StreamAttention {
     // The pages of a split's positions: number `lane` from its first on, -1 where there is none.
     __device__ int pages_of(int split) const {
         const int at = (split_begin(split) >> a.page_shift) + lane();
-        const bool there = split <= split_of(reach.last) && at <= reach.last >> a.page_shift;
+        const bool there = split < walk.end && at <= (end_of(split) - 1) >> a.page_shift;
         return there ? a.page_table.template row<int32_t>(tile.sequence)[at] : -1;
     }
     __device__ int page_of(int pages, int split, int position) const {
@@ -339,20 +341,22 @@ struct StreamAttention {
 #pragma unroll
         for (int i = 0; i < joined_columns; ++i) total.value[i] = joined(total.value[i], values[i], j);
     }
-    __device__ void run() {
+    // wait() returns once the launches before have left queries, keys and values. Which pages these are in is
+    // among the inputs of a step, so it is known earlier.
+    template <class Wait>
+    __device__ void run(const Wait& wait) {
         constexpr int per_row = dim / joined_columns;  // threads
-        const int last_split = split_of(reach.last);
-        int split = split_of(reach.lowest) + block_z();
-        if (block_z() > 0 && (alone || split > last_split)) return;
-        const int apart = alone ? 1 : a.walkers;
+        if (block_z() >= walk.blocks) return;
+        int split = walk.first;
         const int row = thread_index() / per_row, col = thread_index() % per_row * joined_columns;
         const bool there = tile.row + row < tile.rows;
         int pages = pages_of(split);
+        wait();
         if (const int p = first_of(split); p < end_of(split)) load(page_of(pages, split, p), p);
         load_queries();
         Share total;
-        for (; split <= last_split; split += apart) {
-            const int following = split + apart, next_pages = pages_of(following);
+        for (; split < walk.end; ++split) {
+            const int following = split + 1, next_pages = pages_of(following);
             const int end = end_of(split);
             begin_split();
             for (int p = first_of(split); p < end; p += warps * group_keys) {
@@ -360,7 +364,7 @@ struct StreamAttention {
                 if (next < end) {
                     next_page = page_of(pages, split, next);
                 } else {
-                    next = following <= last_split ? first_of(following) : -1;
+                    next = following < walk.end ? first_of(following) : -1;
                     if (next >= 0 && next < end_of(following))
                         next_page = page_of(next_pages, following, next);
                     else
@@ -391,7 +395,7 @@ struct StreamAttention {
             store(a.out.row(token_of(r)) + head * a.p.v_head_dim + col, total, col,
                   normaliser(total.softmax, a.sinks, head));
         } else if (a.counters &&
-                   arrived_last(a, reach, index, kv_head, reinterpret_cast<int*>(softmax_of(warps, 0)))) {
+                   arrived_last(a, walk, index, kv_head, reinterpret_cast<int*>(softmax_of(warps, 0)))) {
             for (int r = warp_index(); r < rows && tile.row + r < tile.rows; r += warps)
                 join_row<dim>(a, tile, index, rows, r);
         }
@@ -407,14 +411,19 @@ struct StreamAttention {
 template <int dim, int columns>
 constexpr int stream_blocks = dim == 64 ? (columns == 1 ? 4 : 3) : 2;
 
-// Block x: tiles of query rows, as many as there are blocks apart; y: the kv head; z: every walkers-th split.
+// Block x: tiles of query rows, as many as there are blocks apart; y: the kv head; z: runs of splits.
 template <CacheKind kind, int dim, int columns>
 __global__ void __launch_bounds__(128, stream_blocks<dim, columns>) stream_kernel(AttentionArgs a) {
-    wait_for_previous();
     using Attention = StreamAttention<kind, dim, columns>;
     QueryTile tile;
+    bool waited = false;
+    const auto wait = [&] {
+        if (!waited) wait_for_previous();
+        waited = true;
+    };
     for (int64_t i = block_x(); find_tile(a, i, Attention::rows, tile); i += grid_x()) {
-        Attention(a, tile, i, block_y()).run();
+        Attention(a, tile, i, block_y()).run(wait);
         sync_block();
     }
+    wait();
 }

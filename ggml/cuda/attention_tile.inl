@@ -27,6 +27,7 @@ struct TileAttention {
     float* most_of;  // each row's largest score, a number of each sharer
 
     const Reach reach;
+    const Walk mine;
     const bool alone;  // the tile's only block: it joins the splits itself
     // The lane's rows: lane / 4 and that plus 8 of the row group.
     int row[2], token[2], head[2], from[2], to[2];
@@ -45,7 +46,8 @@ struct TileAttention {
           row_group(warp_index() / Shape::sharers),
           sharer(warp_index() % Shape::sharers),
           reach(args, t, Shape::rows),
-          alone(!args.partial || reach.splits() == 1) {
+          mine(args, reach, block_z()),
+          alone(!args.partial || mine.blocks == 1) {
         std::byte* p = shared_memory();
         queries = p;
         weights = p += Shape::query_bytes;
@@ -366,21 +368,14 @@ struct TileAttention {
             out = {joined(before.x, v[0], j[i]) * scale[i], joined(before.y, v[1], j[i]) * scale[i]};
         });
     }
-    // The block's tile after t: in the same split, or the first of the next of its splits.
-    __device__ int next(int t) const {
-        const int split = split_of(t * Shape::keys);
-        if (alone || split_of((t + 1) * Shape::keys) == split) return t + 1;
-        return split_begin(split + a.walkers) / Shape::keys;
-    }
-    __device__ void walk(int t) {
-        const int end = reach.last / Shape::keys;
-        int current = 0, following = next(t);
+    __device__ void walk(int t, int end) {
+        int current = 0, following = t + 1;
         look_up(following);
-        for (bool first_split = true;; t = following, following = next(t)) {
+        for (bool first_split = true;; t = following++) {
             const bool more = following <= end;
             if (a.stages == 2 && more) {
                 fetch(following, current ^ 1);
-                look_up(next(following));
+                look_up(following + 1);
                 copy_wait<1>();
             } else {
                 copy_wait<0>();
@@ -408,25 +403,24 @@ struct TileAttention {
                 current ^= 1;
             } else {
                 fetch(following, 0);
-                look_up(next(following));
+                look_up(following + 1);
             }
         }
     }
     __device__ void run() {
-        // Splits are dealt to the blocks in turn; there may be fewer than blocks.
-        const int split = split_of(reach.lowest) + block_z(), start = reach.lowest / Shape::keys;
-        if (block_z() > 0 && (alone || split > split_of(reach.last))) return;
-        int t = split_begin(split) / Shape::keys;
-        t = t < start ? start : t;
+        if (block_z() >= mine.blocks) return;
+        const int start = reach.lowest / Shape::keys, begin = split_begin(mine.first) / Shape::keys;
+        const int last = reach.last / Shape::keys, end = split_begin(mine.end) / Shape::keys - 1;
+        const int t = begin < start ? start : begin;
         look_up(t);
         fetch(t, 0);
         place_rows();
         if constexpr (kind == CacheKind::converted) clear_padding(ready);
         load_queries();
         begin_split();
-        walk(t);
+        walk(t, end < last ? end : last);
         if (alone || !a.counters) return;
-        if (!arrived_last(a, reach, index, kv_head, reinterpret_cast<int*>(most_of))) return;
+        if (!arrived_last(a, mine, index, kv_head, reinterpret_cast<int*>(most_of))) return;
         for (int r = warp_index(); r < Shape::rows && tile.row + r < tile.rows; r += 4)
             join_row<Shape::v_dim>(a, tile, index, Shape::rows, r);
     }
@@ -438,7 +432,7 @@ constexpr int blocks_at_once = dim == 64                       ? (row_groups == 
                                : dim == 128 && row_groups == 1 ? 3
                                                                : 2;
 
-// Block x: tiles of query rows, as many as there are blocks apart; y: the kv head; z: every walkers-th split.
+// Block x: tiles of query rows, as many as there are blocks apart; y: the kv head; z: runs of splits.
 template <CacheKind kind, int dim, int row_groups>
 __global__ void __launch_bounds__(128, blocks_at_once<dim, row_groups>) tile_kernel(AttentionArgs a) {
     wait_for_previous();

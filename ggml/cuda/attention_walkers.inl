@@ -8,7 +8,7 @@ __global__ void __launch_bounds__(128) join_kernel(AttentionArgs a, int height) 
     const int r = block_z() * 4 + warp_index();
     QueryTile tile;
     for (int64_t i = block_x(); find_tile(a, i, height, tile); i += grid_x())
-        if (tile.row + r < tile.rows && Reach(a, tile, height).splits() > 1)
+        if (tile.row + r < tile.rows && Walk(a, Reach(a, tile, height), 0).blocks > 1)
             join_row<dim>(a, tile, i, height, r);
 }
 

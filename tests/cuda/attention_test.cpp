@@ -204,6 +204,12 @@ std::vector<Problem> problems() {
         add(heads(2, 1, 192, 128, 0, 8), t, t, {{270, 20}});
         add(heads(2, 2, 256, 256), t, t, {{300, 3}, {0, 40}}, true);
     }
+    // Splits of each length, and windows that begin in one of another.
+    for (const Type t : {f16, Type::q8_0}) {
+        add(heads(4, 1, 64, 64), t, t, {{5000, 1}});
+        add(heads(2, 1, 128, 128, 1000, 16), t, t, {{4500, 2}, {33100, 1}});
+        add(heads(2, 2, 64, 64, 1500), t, t, {{33300, 1}, {100, 1}});
+    }
     for (const Type t : {f16, Type::bf16, Type::q8_0}) add(heads(2, 1, 512, 512), t, t, {{140, 1}, {0, 9}});
     for (const Type t : {f16, Type::bf16, Type::q8_0, Type::q4_0}) {  // heads of latent attention
         add(heads(16, 1, 576, 512), t, t, {{300, 1}, {5, 3}});
