@@ -14,8 +14,9 @@
 //                                     before
 //   sync_block() sync_warp()
 //   shuffle(v, lane) shuffle_xor(v, mask)   of any 4-byte type; warp_sum(x) warp_max(x) over all lanes, in
-//                                     the fixed order of a butterfly; of whole numbers warp_sum(i), which
-//                                     takes one instruction from 8.0 on, and warp_sum_up_to(i)
+//                                     the fixed order of a butterfly; of whole numbers warp_sum(i) and
+//                                     warp_max(u), which take one instruction from 8.0 on, and
+//                                     warp_sum_up_to(i)
 //   lanes_alike(v, before)            how many lanes have this lane's int; `before`: of those before it
 //   shared_address(p) load_shared(a)  a place in shared memory as a number, and the word there: an address
 //                                     that is made from a number takes one instruction

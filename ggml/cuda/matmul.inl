@@ -58,6 +58,9 @@ __device__ inline float range_factor(float most) {
     return bits_float(static_cast<uint32_t>(shift + 127) << 23);
 }
 
+// Of a power of two as range_factor() makes them.
+__device__ inline float inverse_of_power(float p) { return bits_float((254u << 23) - float_bits(p)); }
+
 // Whether four values from any multiple of four on can be read at once.
 __device__ inline bool in_fours(const float* row, int k) {
     return k % 4 == 0 && reinterpret_cast<uintptr_t>(row) % sizeof(Words4) == 0;

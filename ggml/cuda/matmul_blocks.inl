@@ -104,10 +104,15 @@ struct ResultEnd {
     float residual = 0;
 
     __device__ ResultEnd() {}
-    __device__ ResultEnd(const RowBlockArgs& a, const RowBlockPlace& at, int r, int64_t column)
-        : row(a, at.which, at.in_weight, r) {
+    __device__ ResultEnd(const RowBlockArgs& a, const RowBlockPlace& at, int r, int64_t column) {
+        if (const float* const of = take_constants(a, at, r, column)) residual = *of;
+    }
+    // All but the residual, of what others may still be writing: returns where that is, null: there is none.
+    __device__ const float* take_constants(const RowBlockArgs& a, const RowBlockPlace& at, int r,
+                                           int64_t column) {
+        row = RowEnd(a, at.which, at.in_weight, r);
         if (a.ends_in.on) beside = RowEnd(a, 1, at.in_weight, r);
-        if (a.residual) residual = a.residual.row(column)[a.segment[at.which].first_col + at.col + r];
+        return a.residual ? a.residual.row(column) + (a.segment[at.which].first_col + at.col + r) : nullptr;
     }
 
     // total(slot): the product's sum.
@@ -138,14 +143,16 @@ __device__ T kept(T v) {
     return shuffle(v, lane());
 }
 
-// A warp's share of a row block's columns: so many of the launch's units from `first` on.
+// A warp's share of a row's columns: so many of the launch's units from `first` on. Warps that multiply share
+// them as the row blocks are split; those that make a row ready, all of a block.
 struct WarpShare {
-    int first, units, most;  // `most`: that any warp has
+    int first, units;
 
-    __device__ explicit WarpShare(const RowBlockArgs& a) {
-        const int splits = 1 << a.split_bits, split = warp_index() & (splits - 1);
+    // One of 2^bits.
+    __device__ WarpShare(const RowBlockArgs& a, int bits) {
+        const int splits = 1 << bits, split = warp_index() & (splits - 1);
         const int all = a.units();
-        most = (all + splits - 1) >> a.split_bits;
+        const int most = (all + splits - 1) >> bits;
         first = kept(split * most);
         units = kept(first >= all ? 0 : first + most <= all ? most : all - first);
     }
@@ -221,7 +228,7 @@ struct UnitPlace {
 
 // A warp's way through its row blocks, of one format. Its first units are on their way from the beginning on,
 // before there is anything to multiply them by.
-template <class Unit>
+template <class Unit, int ahead = Unit::ahead>
 class RowBlockStream {
   public:
     // `units` of each of `count` row blocks are the warp's, from `first` on; of k columns.
@@ -235,7 +242,7 @@ class RowBlockStream {
         if (left() == 0) return;
         begin_block();
 #pragma unroll
-        for (int i = 0; i < Unit::ahead; ++i)
+        for (int i = 0; i < ahead; ++i)
             if (i < left()) ahead_[i].load(place_, parts_), advance();
     }
 
@@ -248,9 +255,9 @@ class RowBlockStream {
         int unit = 0;
         for (int left = this->left(); left > 0;) {
 #pragma unroll
-            for (int i = 0; i < Unit::ahead; ++i) {
+            for (int i = 0; i < ahead; ++i) {
                 if (left == 0) break;
-                const Refill refill{left > Unit::ahead, place_, parts_};
+                const Refill refill{left > ahead, place_, parts_};
                 work.add(ahead_[i], unit, refill);
                 if (refill.on) advance();
                 --left;
@@ -296,7 +303,7 @@ class RowBlockStream {
     const int n_tiles_, count_, first_, units_;
     Place place_;   // of the unit to be read next
     int next_ = 0;  // its number
-    Unit ahead_[Unit::ahead];
+    Unit ahead_[ahead];
 };
 
 // Calls fn.operator()<format>() for the thread block's format, one of the `codes`.

@@ -20,7 +20,7 @@ __host__ __device__ inline int64_t few_columns(int64_t cols) { return (cols + 51
 
 // A row of x on its way to where FewRows has it. The warp keeps its share, too.
 struct FewRow {
-    WarpRow own;
+    SharedRow own;
     Activations<8>::Column column;
     float* inverse;
     int first, fours;  // the share's first launch unit; of four columns in one
@@ -33,7 +33,7 @@ struct FewRow {
 
 // What groups of 2^bits columns of a warp's share sum up to, to a column of FewRows::sums, if it is wanted.
 template <int bits>
-__device__ void sum_groups(const RowBlockArgs& a, const WarpShare& share, const WarpRow& x, int64_t row,
+__device__ void sum_groups(const RowBlockArgs& a, const WarpShare& share, const SharedRow& x, int64_t row,
                            float* to) {
     if (!to) return;
     const int in_launch_unit = a.unit_bits - (bits + 3);
@@ -46,27 +46,24 @@ __device__ void sum_groups(const RowBlockArgs& a, const WarpShare& share, const 
     }
 }
 
-// The whole block; its first warps have shares of their own, as those that multiply.
+// The whole block.
 __device__ inline void prepare_few_row(const FewArgs& a, int64_t row) {
     auto* const squares = reinterpret_cast<float*>(shared_memory());
-    const WarpShare share(a);
+    const WarpShare share(a, block_warp_bits);
     const Activations<8> to{a.prepared.values, nullptr, TileFormat::tiles(few_columns(a.x.cols))};
     const int unit_bytes = 2 << a.unit_bits;
-    const WarpRow own{shared_memory() + squares_bytes + warp_index() * share.most * unit_bytes, nullptr,
-                      unit_bytes};
+    const SharedRow own{shared_memory() + squares_bytes + share.first * unit_bytes, nullptr, unit_bytes};
     const FewRow to_row{own, to.column(row), a.prepared.inverse + row, share.first, 1 << (a.unit_bits - 2)};
-    if (warp_index() < 1 << a.split_bits) {
-        if (a.unit_bits == 7)
-            prepare_units<7>(a, share, a.x.row(row), to_row, squares);
-        else if (a.unit_bits == 8)
-            prepare_units<8>(a, share, a.x.row(row), to_row, squares);
-        else
-            prepare_units<9>(a, share, a.x.row(row), to_row, squares);
-        sync_warp();
-        sum_groups<4>(a, share, own, row, a.prepared.sums[0]);
-        sum_groups<5>(a, share, own, row, a.prepared.sums[1]);
-        sum_groups<6>(a, share, own, row, a.prepared.sums[2]);
-    }
+    if (a.unit_bits == 7)
+        prepare_units<7>(a, share, a.x.row(row), to_row, squares);
+    else if (a.unit_bits == 8)
+        prepare_units<8>(a, share, a.x.row(row), to_row, squares);
+    else
+        prepare_units<9>(a, share, a.x.row(row), to_row, squares);
+    sync_warp();
+    sum_groups<4>(a, share, own, row, a.prepared.sums[0]);
+    sum_groups<5>(a, share, own, row, a.prepared.sums[1]);
+    sum_groups<6>(a, share, own, row, a.prepared.sums[2]);
     sync_block();
     const float factor = units_factor(a, squares);
     if (thread_index() == 0) a.prepared.factor[row] = factor;
@@ -84,7 +81,7 @@ __device__ void few_product(const FewArgs& a, const Wait& wait) {
     if (a.table_used) table = fill_table(a.table);
     const auto rows = static_cast<int>(a.x.rows);
     const BlockGroup group(a);
-    const WarpShare share(a);
+    const WarpShare share(a, a.split_bits);
     const int column = lane() / 4 < rows ? lane() / 4 : rows - 1;  // nobody asks for one that is not there
     const int x = kept((share.first << unit_bits) / 64 * Activations<8>::tile_bytes +
                        column * (Activations<8>::value_bytes / 2) + lane() % 4 * 16);
@@ -156,12 +153,10 @@ int64_t plan_few(const Exec& e, const ProductArgs& product, std::span<const Type
     return grid;
 }
 
-// What a launch asks of a card: for the product, and to make a row ready, by shares of which the last may not
-// be whole.
+// What a launch asks of a card: for the product, and to make a row ready.
 size_t few_shared_bytes(const FewArgs& a) {
     return static_cast<size_t>(a.table_bytes()) + static_cast<size_t>(a.turns) * few_turn_bytes;
 }
 size_t few_row_shared_bytes(const FewArgs& a) {
-    const int64_t units = ceil_div(int64_t{a.units()}, int64_t{1} << a.split_bits);
-    return squares_bytes + static_cast<size_t>(units << (a.split_bits + a.unit_bits)) * 2;
+    return squares_bytes + (static_cast<size_t>(a.units()) << a.unit_bits) * 2;
 }

@@ -129,7 +129,7 @@ class GemvSums {
 // floats each, `step` floats apart.
 template <TileFormat f>
 struct GemvWork {
-    const WarpRow x;
+    const SharedRow x;
     const uint32_t table;
     const ByteFronts<f> fronts;
     float* partial;
@@ -168,31 +168,35 @@ __device__ void gemv_product(const RowBlockArgs& a, const BlockGroup& group, con
     shared += block_warps * sizeof(float);
 
     const int i16 = thread_index() % 16;
-    const WarpShare share(a);
-    const int inverse_bytes = (share.most + 3) / 4 * 16;
-    std::byte* const mine = shared + warp_index() * (inverse_bytes + (share.most << unit_bits) * 2);
-    const WarpRow x{mine + inverse_bytes, reinterpret_cast<float*>(mine), 2 << unit_bits};
+    const WarpShare share(a, a.split_bits);
+    const SharedRow row{shared + (a.units() + 3) / 4 * 16, reinterpret_cast<float*>(shared), 2 << unit_bits};
     ResultEnd end;  // the first results' comes while the weights do
     const auto ready = [&] {
+        const float* residual = nullptr;
+        if (thread_index() < 16 * a.slots) {
+            const RowBlockPlace at(a, group, thread_index() / 16);
+            if (at.which >= 0 && 16 * at.block + i16 < a.segment[at.which].rows)
+                residual = end.take_constants(a, at, i16, group.row);
+        }
         wait();
-        prepare_units<unit_bits>(a, share, a.x.row(group.row) + group.x_col, x, squares);
-        if (a.table_used) sync_block();
-        sync_warp();
-        if (thread_index() >= 16 * a.slots) return;
-        const RowBlockPlace at(a, group, thread_index() / 16);
-        if (at.which >= 0 && 16 * at.block + i16 < a.segment[at.which].rows)
-            end = ResultEnd(a, at, i16, group.row);
+        if (residual) end.residual = *residual;
+        const WarpShare own(a, block_warp_bits);
+        prepare_units<unit_bits>(a, own, a.x.row(group.row) + group.x_col, row.from(own.first), squares);
+        sync_block();
     };
     uint32_t table = 0;
     if (a.table_used) table = fill_table(a.table);
     with_group_format<codes...>(a, group, [&]<TileFormat f>() {
         constexpr int bits = unit_bits - cuda::unit_bits(f);
         const int mine = warp_index() >> a.split_bits;
-        RowBlockStream<GemvUnit<f>> stream(WarpBlocks(a, group, mine), group.turns(a, mine),
-                                           share.first << bits, share.units << bits, a.x.cols);
+        // Where formats are mixed most instructions are new to the multiprocessor, and fetching them takes
+        // longer than running them: so they are few.
+        constexpr int ahead = sizeof...(codes) == 1 ? GemvUnit<f>::ahead : 1;
+        RowBlockStream<GemvUnit<f>, ahead> stream(WarpBlocks(a, group, mine), group.turns(a, mine),
+                                                  share.first << bits, share.units << bits, a.x.cols);
         ready();
-        stream.run(
-            GemvWork<f>{x, table, ByteFronts<f>(a.zero), sums + warp_index() * 16, 16 * block_warps, bits});
+        stream.run(GemvWork<f>{row.from(share.first), table, ByteFronts<f>(a.zero), sums + warp_index() * 16,
+                               16 * block_warps, bits});
     });
     sync_block();
 
@@ -210,8 +214,8 @@ __device__ void gemv_product(const RowBlockArgs& a, const BlockGroup& group, con
 
 // What the launch asks of a card for it.
 size_t gemv_shared_bytes(const RowBlockArgs& a) {
-    const int64_t units = ceil_div(int64_t{a.units()}, int64_t{1} << a.split_bits);
+    const int64_t units = a.units();
     return static_cast<size_t>(a.table_bytes()) + (static_cast<size_t>(a.slots) << a.split_bits) * 64 +
-           block_warps * (sizeof(float) +
-                          static_cast<size_t>(round_up(units, int64_t{4}) * 4 + units * (2 << a.unit_bits)));
+           block_warps * sizeof(float) +
+           static_cast<size_t>(round_up(units, int64_t{4}) * 4 + units * (2 << a.unit_bits));
 }

@@ -63,11 +63,14 @@ struct UnitColumns {
     }
 };
 
-// x as a warp has it, of its share of the columns alone.
-struct WarpRow {
+// x in shared memory, from one of the launch's units on.
+struct SharedRow {
     std::byte* values;
     float* inverse;
     int unit_bytes;
+    __device__ SharedRow from(int unit) const {
+        return {values + unit * unit_bytes, inverse + unit, unit_bytes};
+    }
     __device__ void put(int unit, int four, const Words2& w) const {
         Activations<1>::Column{values + unit * unit_bytes}.put(four, w);
     }
@@ -115,13 +118,13 @@ bool takes_units(const ProductArgs& a, std::span<const Type> types) {
     return (whole || (alike && tiles)) && aligned(a.x) && (!a.norm.on || aligned(a.norm.weight));
 }
 
-// Makes the warp's share of a row ready, n * 128 columns of a launch unit, each by itself: no warp waits
-// for another. A norm's weight is multiplied with; its factor is the whole row's, and comes at the end.
-// Returns the sum of the squares. to.put(unit of the share, four of it, values), to.scaled_by(unit, its
-// inverse).
+// Makes the warp's share of a row ready, n * 128 columns of a launch unit, each by itself. A norm's weight is
+// multiplied with; its factor is the whole row's, and comes at the end. Returns the sum of the squares.
+// to.put(unit of the share, four of it, values), to.scaled_by(unit, its inverse).
 template <int n, bool normed, class To>
 __device__ float prepare_share(const RowBlockArgs& a, const WarpShare& share, const float* row,
                                const To& to) {
+    // Nothing goes on before the row is there, so units are made ready side by side.
     constexpr int at_once = normed ? 4 : 8, units = at_once / n;
     const auto column = [&](int unit, int j) {
         const int u = share.first + (unit < share.units ? unit : 0);
@@ -137,26 +140,37 @@ __device__ float prepare_share(const RowBlockArgs& a, const WarpShare& share, co
                 x[u][j] = four_words(row, column(first + u, j));
                 if constexpr (normed) w[u][j] = four_words(a.norm.weight.row(0), column(first + u, j));
             }
+        uint32_t most[units];
 #pragma unroll
         for (int u = 0; u < units; ++u) {
-            if (first + u >= share.units) break;
-            const int before = a.counted_before(share.first + first + u);
-            float v[n][4], most = 0;
+            const int before =
+                first + u < share.units ? a.counted_before(share.first + first + u) : n * warp_columns;
+            float largest = 0;
 #pragma unroll
             for (int j = 0; j < n; ++j)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    v[j][i] = j * warp_columns + 4 * lane() < before ? 0 : bits_float(x[u][j].w[i]);
-                    squares = fused(v[j][i], v[j][i], squares);
-                    if constexpr (normed) v[j][i] *= bits_float(w[u][j].w[i]);
-                    most = fmaxf(most, fabsf(v[j][i]));
+                    float v = j * warp_columns + 4 * lane() < before ? 0 : bits_float(x[u][j].w[i]);
+                    squares = fused(v, v, squares);
+                    if constexpr (normed) v *= bits_float(w[u][j].w[i]);
+                    largest = fmaxf(largest, fabsf(v));
+                    x[u][j].w[i] = float_bits(v);
                 }
-            const float scale = range_factor(warp_max(most));
+            most[u] = float_bits(largest);
+        }
 #pragma unroll
-            for (int j = 0; j < n; ++j)
-                to.put(first + u, j * 32 + lane(),
-                       {{half2(v[j][0] * scale, v[j][1] * scale), half2(v[j][2] * scale, v[j][3] * scale)}});
-            if (lane() == 0) to.scaled_by(first + u, 1 / scale);
+        for (int u = 0; u < units; ++u) most[u] = warp_max(most[u]);
+#pragma unroll
+        for (int u = 0; u < units; ++u) {
+            if (first + u >= share.units) break;
+            const float scale = range_factor(bits_float(most[u]));
+#pragma unroll
+            for (int j = 0; j < n; ++j) {
+                float v[4];
+                for (int i = 0; i < 4; ++i) v[i] = bits_float(x[u][j].w[i]) * scale;
+                to.put(first + u, j * 32 + lane(), {{half2(v[0], v[1]), half2(v[2], v[3])}});
+            }
+            if (lane() == 0) to.scaled_by(first + u, inverse_of_power(scale));
         }
     }
     return squares;
@@ -173,11 +187,11 @@ __device__ void prepare_units(const RowBlockArgs& a, const WarpShare& share, con
     if (lane() == 0) squares[warp_index()] = sum;
 }
 
-// The factor of the row's norm, or 1, from the squares of the first warps, which have shares of their own.
+// The factor of the row's norm, or 1, from the warps' squares.
 __device__ inline float units_factor(const RowBlockArgs& a, const float* squares) {
     if (!a.norm.on) return 1;
     float sum = 0;
-    for (int p = 0; p < 1 << a.split_bits; ++p) sum += squares[p];
+    for (int p = 0; p < block_warps; ++p) sum += squares[p];
     return 1 / sqrtf(sum / static_cast<float>(a.x.cols) + a.norm.eps);
 }
 
