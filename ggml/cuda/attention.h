@@ -145,6 +145,10 @@ __device__ inline int first_attended(const AttentionParams& p, int position) {
     return p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
 }
 
+// Where sequences and their positions are is among the inputs of a step, which none of its launches writes:
+// that can be read before the launch before has ended.
+__device__ inline int input(const int32_t* p) { return static_cast<int>(load4(p)); }
+
 // Positions that the rows of a tile attend to.
 struct Reach {
     int position;                // of the sequence's first token in the step
@@ -152,7 +156,7 @@ struct Reach {
     int common_from, common_to;  // that every row attends to
 
     __device__ Reach(const AttentionArgs& a, const QueryTile& tile, int height)
-        : position(*a.positions.row<int32_t>(tile.first)) {
+        : position(input(a.positions.row<int32_t>(tile.first))) {
         const int end = tile.row + height < tile.rows ? tile.row + height : tile.rows;
         const int64_t limit = int64_t{a.page_table.cols} << a.page_shift;
         common_to = position + tile.row / a.group;
@@ -190,8 +194,9 @@ __device__ inline bool find_tile(const AttentionArgs& a, int64_t index, int heig
         if (base + lane() < a.seq_rows.rows) {
             const int32_t* const r = a.seq_rows.row<int32_t>(base + lane());
             const auto tokens = static_cast<int>(a.q.rows);
-            first = r[0] < 0 ? 0 : r[0] > tokens ? tokens : r[0];
-            rows = (r[1] < 0 ? 0 : r[1] > tokens - first ? tokens - first : r[1]) * a.group;
+            const int begin = input(r), count = input(r + 1);
+            first = begin < 0 ? 0 : begin > tokens ? tokens : begin;
+            rows = (count < 0 ? 0 : count > tokens - first ? tokens - first : count) * a.group;
         }
         if (a.cover != Cover::all && (rows <= narrow_rows) != (a.cover == Cover::narrow)) rows = 0;
         const int tiles = (rows + height - 1) / height;

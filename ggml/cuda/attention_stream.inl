@@ -114,7 +114,7 @@ struct StreamAttention {
     __device__ int pages_of(int split) const {
         const int at = (split_begin(split) >> a.page_shift) + lane();
         const bool there = split < walk.end && at <= (end_of(split) - 1) >> a.page_shift;
-        return there ? a.page_table.template row<int32_t>(tile.sequence)[at] : -1;
+        return there ? input(a.page_table.template row<int32_t>(tile.sequence) + at) : -1;
     }
     __device__ int page_of(int pages, int split, int position) const {
         return shuffle(pages, (position >> a.page_shift) - (split_begin(split) >> a.page_shift));

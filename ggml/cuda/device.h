@@ -10,8 +10,8 @@
 //   shared_memory()                   std::byte*, aligned to 1024
 //   wait_for_previous()               every thread of every kernel calls it once. Cards from 9.0 on begin a
 //                                     launch before the last one has ended; what launches leave may be read,
-//                                     and written, from here on. Weights, which none writes, may be read
-//                                     before
+//                                     and written, from here on. Weights and a step's inputs, which none
+//                                     writes, may be read before, by load16() and its like
 //   sync_block() sync_warp()
 //   shuffle(v, lane) shuffle_xor(v, mask)   of any 4-byte type; warp_sum(x) warp_max(x) over all lanes, in
 //                                     the fixed order of a butterfly; of whole numbers warp_sum(i) and

@@ -91,10 +91,12 @@ struct RowBlockPlace {
 struct RowEnd {
     float factor = 0, bias = 0;
     __device__ RowEnd() {}
+    __device__ static float weight(const void* p) { return bits_float(load4(p)); }
     __device__ RowEnd(const RowBlockArgs& a, int which, int block, int r) {
         const Segment& s = a.segment[which];
-        factor = reinterpret_cast<const float*>(s.data + (block + 1) * a.block_bytes[which])[r - 16];
-        if (s.bias) bias = s.bias.row(0)[16 * block + r];
+        factor =
+            weight(s.data + (block + 1) * a.block_bytes[which] + (r - 16) * static_cast<int>(sizeof(float)));
+        if (s.bias) bias = weight(s.bias.row(0) + 16 * block + r);
     }
 };
 

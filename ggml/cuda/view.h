@@ -20,7 +20,7 @@ struct View {
     __device__ T* row(int64_t r) const {
         return reinterpret_cast<T*>(data + r * stride);
     }
-    __device__ explicit operator bool() const { return data != nullptr; }
+    __host__ __device__ explicit operator bool() const { return data != nullptr; }
 };
 
 // Four numbers as they are read and written at once.

@@ -57,13 +57,16 @@ void match_any(Machine& m, const Instruction& i, Lanes on) {
     });
 }
 
-void add_all(Machine& m, const Instruction& i, Lanes on) {
-    uint32_t sum = 0;
+enum class Reduction : uint8_t { add, max };
+template <Reduction how>
+void reduce(Machine& m, const Instruction& i, Lanes on) {
+    uint32_t result = 0;
     each_lane(on, [&](int lane) {
-        if (value<uint32_t>(m.cells(i.in[1]), lane) != all_lanes) throw Fault("a sum of some lanes");
-        sum += value<uint32_t>(m.cells(i.in[0]), lane);
+        if (value<uint32_t>(m.cells(i.in[1]), lane) != all_lanes) throw Fault("a reduction of some lanes");
+        const auto v = value<uint32_t>(m.cells(i.in[0]), lane);
+        result = how == Reduction::add ? result + v : std::max(result, v);
     });
-    each_lane(on, [&](int lane) { set_value<uint32_t>(m.cells(i.out[0]), lane, sum); });
+    each_lane(on, [&](int lane) { set_value<uint32_t>(m.cells(i.out[0]), lane, result); });
 }
 
 // D = A B + C with A [16 x k], B [k x 8], C and D [16 x 8]. Registers hold two elements. Sums are of f32,
@@ -108,7 +111,8 @@ Handler warp_handler(const std::string& name) {
         {"shfl.idx.b32", shuffle<Shuffle::index>},
         {"vote.ballot.b32", ballot},
         {"match.any.b32", match_any},
-        {"redux.add.s32", add_all},
+        {"redux.add.s32", reduce<Reduction::add>},
+        {"redux.max.u32", reduce<Reduction::max>},
         {"mma.m16n8k16.row.col.f32.f16.f16.f32", multiply_matrices<16, false>},
         {"mma.m16n8k16.row.col.f32.bf16.bf16.f32", multiply_matrices<16, true>},
         {"mma.m16n8k8.row.col.f32.f16.f16.f32", multiply_matrices<8, false>},
