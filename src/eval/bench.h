@@ -31,10 +31,10 @@ struct BenchResult {
     double bandwidth() const;        // mean; 0: not known
 };
 
-// One untimed repetition first. The runner's context must hold depth + prompt or generate tokens of every
-// sequence, and its outputs those of the guesses. `bandwidth`, if given, is called before every repetition
-// and after the last: what others take of the memory changes from second to second, so a repetition is
-// compared with the mean of its two neighbours.
+// Untimed repetitions first: one, or up to three within half a second. The runner's context must hold depth +
+// prompt or generate tokens of every sequence, and its outputs those of the guesses. `bandwidth`, if given,
+// is called before every repetition and after the last: what others take of the memory changes from second to
+// second, so a repetition is compared with the mean of its two neighbours.
 Result<BenchResult> run_bench(ModelRunner& runner, const BenchCase& what, int repetitions,
                               const std::function<double()>& bandwidth = {});
 
