@@ -52,17 +52,9 @@ __device__ inline int warp_sum(int v) {
     return v;
 #endif
 }
-__device__ inline uint32_t warp_max(uint32_t v) {
-#if __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(0xffffffffu, v);
-#else
-    for (int m = 16; m > 0; m /= 2) {
-        const uint32_t other = shuffle_xor(v, m);
-        v = other > v ? other : v;
-    }
-    return v;
+#if __CUDA_ARCH__ >= 800  // before, device.h's does for these, too
+__device__ inline uint32_t warp_max(uint32_t v) { return __reduce_max_sync(0xffffffffu, v); }
 #endif
-}
 __device__ inline int lanes_alike(int v, int& before) {
     const unsigned alike = __match_any_sync(0xffffffffu, v);
     before = __popc(alike & ((1u << lane()) - 1));

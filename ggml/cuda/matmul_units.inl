@@ -143,7 +143,7 @@ __device__ float prepare_share(const RowBlockArgs& a, const WarpShare& share, co
         uint32_t most[units];
 #pragma unroll
         for (int u = 0; u < units; ++u) {
-            const int before =
+            const int before =  // columns that are zero: all of a unit that is not there
                 first + u < share.units ? a.counted_before(share.first + first + u) : n * warp_columns;
             float largest = 0;
 #pragma unroll

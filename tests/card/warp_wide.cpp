@@ -1,5 +1,6 @@
 // Instructions of a whole warp: shuffles and products of matrices (PTX ISA 9.0, sections 9.7.9.6 and 9.7.15).
 // Fragments are placed as its figures for mma.m16n8k8 and mma.m16n8k16 with 16-bit elements show them.
+#include <algorithm>
 #include <bit>
 #include <unordered_map>
 

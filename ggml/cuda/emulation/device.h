@@ -70,11 +70,6 @@ inline int warp_sum(int v) {
     for (int l = 0; l < 32; ++l) sum += all[l];
     return sum;
 }
-inline uint32_t warp_max(uint32_t v) {
-    const auto all = emulation::hand_over(v);
-    for (int l = 0; l < 32; ++l) v = all[l] > v ? all[l] : v;
-    return v;
-}
 inline int lanes_alike(int v, int& before) {
     const auto all = emulation::hand_over(v);
     int alike = before = 0;
