@@ -27,28 +27,6 @@ bool has_latents(const OpArgs& a) {
            v.stride == k.stride && v.data == k.data + *row_bytes(k.type, latent_dim - latent_v_dim);
 }
 
-// Whether the tile kernel can read these caches; and which of its kinds.
-bool has_tiles(const OpArgs& a, CacheKind& kind) {
-    const auto& p = a.params->as<AttentionParams>();
-    const Tensor &q = a.in[0], &k = a.in[1], &v = a.in[2];
-    if (reinterpret_cast<uintptr_t>(q.data) % 8 != 0 || q.stride % 8 != 0) return false;  // read in pairs
-    const bool latents = has_latents(a);
-    const auto even = [&](const Tensor& t) {
-        return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.cols % 16 == 0 &&
-               (t.cols <= largest_dim || latents) && t.stride * p.page_size <= INT32_MAX / p.n_kv_heads &&
-               t.stride % (t.type == Type::f16 || t.type == Type::bf16 ? 16 : 2) == 0;
-    };
-    if (!even(k) || (!latents && !even(v)) || p.page_size < 8 || (p.page_size & (p.page_size - 1)) != 0)
-        return false;
-    // Runs of rows that are converted are fetched whole, with what lies between them.
-    const auto apart = [](const Tensor& t) { return size_t(t.stride) != row_bytes(t.type, t.cols); };
-    if (k.type != Type::f16 && k.type != Type::bf16 && (apart(k) || (!latents && apart(v)))) return false;
-    kind = k.type == Type::bf16                         ? CacheKind::bf16
-           : k.type == Type::f16 && v.type == Type::f16 ? CacheKind::f16
-                                                        : CacheKind::converted;
-    return kind == CacheKind::bf16 ? v.type == Type::bf16 : convertible(k.type) && convertible(v.type);
-}
-
 template <CacheKind kind, int dim, int row_groups>
 bool launch_tiles(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<std::byte> scratch) {
     using Shape = TileShape<kind, dim, row_groups>;
@@ -87,7 +65,7 @@ template <CacheKind kind, int dim>
 bool launch_covers(const Exec& e, const OpArgs& a, AttentionArgs args, std::span<std::byte> scratch) {
     constexpr int wide_groups = dim <= 128 ? 4 : dim == 256 ? 2 : 1;
     const int64_t tokens = a.in[0].rows, sequences = a.in[3].rows, rows = tokens * args.group;
-    const bool streams = attention_streams(e, args.p, kind);
+    const bool streams = attention_streams(e, a, kind);
     const auto launch_narrow = [&] {
         if (streams) return stream_attention(e, a, kind, args, scratch), true;
         return launch_tiles<kind, dim, 1>(e, a, args, scratch);
@@ -124,19 +102,29 @@ bool attention_supported(const AttentionParams& p, Type k_type, Type v_type) {
     return readable(k_type) && readable(v_type) && p.head_dim <= 2048 && p.v_head_dim <= 2048;
 }
 
-size_t attention_scratch(const Exec&, const OpArgs& a) {
-    CacheKind kind;
-    if (!has_tiles(a, kind)) return 0;
-    // What fewer tokens need of it is less; steps that would need more do without.
-    const int64_t group =
-        a.params->as<AttentionParams>().n_heads / a.params->as<AttentionParams>().n_kv_heads;
-    const int64_t rows = std::max(a.in[0].rows * group, a.in[3].rows * narrow_rows);
-    return std::min(largest_scratch, partial_bytes(a, rows));
+bool has_tiles(const OpArgs& a, CacheKind& kind) {
+    const auto& p = a.params->as<AttentionParams>();
+    const Tensor &q = a.in[0], &k = a.in[1], &v = a.in[2];
+    if (reinterpret_cast<uintptr_t>(q.data) % 8 != 0 || q.stride % 8 != 0) return false;  // read in pairs
+    const bool latents = has_latents(a);
+    const auto even = [&](const Tensor& t) {
+        return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.cols % 16 == 0 &&
+               (t.cols <= largest_dim || latents) && t.stride * p.page_size <= INT32_MAX / p.n_kv_heads &&
+               t.stride % (t.type == Type::f16 || t.type == Type::bf16 ? 16 : 2) == 0;
+    };
+    if (!even(k) || (!latents && !even(v)) || p.page_size < 8 || (p.page_size & (p.page_size - 1)) != 0)
+        return false;
+    // Runs of rows that are converted are fetched whole, with what lies between them.
+    const auto apart = [](const Tensor& t) { return size_t(t.stride) != row_bytes(t.type, t.cols); };
+    if (k.type != Type::f16 && k.type != Type::bf16 && (apart(k) || (!latents && apart(v)))) return false;
+    kind = k.type == Type::bf16                         ? CacheKind::bf16
+           : k.type == Type::f16 && v.type == Type::f16 ? CacheKind::f16
+                                                        : CacheKind::converted;
+    return kind == CacheKind::bf16 ? v.type == Type::bf16 : convertible(k.type) && convertible(v.type);
 }
 
-void run_attention(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
+AttentionArgs attention_args(const OpArgs& a) {
     const auto& p = a.params->as<AttentionParams>();
-    if (a.in[0].rows == 0 || a.in[3].rows == 0) return;
     AttentionArgs args{a.in[0],
                        a.in[1],
                        a.in[2],
@@ -158,6 +146,23 @@ void run_attention(const Exec& e, const OpArgs& a, std::span<std::byte> scratch)
                        splits_of(a),
                        nullptr};
     while (1 << args.page_shift < p.page_size) ++args.page_shift;
+    return args;
+}
+
+size_t attention_scratch(const Exec&, const OpArgs& a) {
+    CacheKind kind;
+    if (!has_tiles(a, kind)) return 0;
+    // What fewer tokens need of it is less; steps that would need more do without.
+    const int64_t group =
+        a.params->as<AttentionParams>().n_heads / a.params->as<AttentionParams>().n_kv_heads;
+    const int64_t rows = std::max(a.in[0].rows * group, a.in[3].rows * narrow_rows);
+    return std::min(largest_scratch, partial_bytes(a, rows));
+}
+
+void run_attention(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
+    const auto& p = a.params->as<AttentionParams>();
+    if (a.in[0].rows == 0 || a.in[3].rows == 0) return;
+    const AttentionArgs args = attention_args(a);
     CacheKind kind;
     bool launched = false;
     if (has_tiles(a, kind))

@@ -256,9 +256,12 @@ struct QueryScale {
             const float other = shuffle_xor(largest, m);
             largest = other > largest ? other : largest;
         }
-        const int exponent = largest > 0x1p-80f && largest < 0x1p80f ? ilogbf(largest) : 8;
-        scale = ldexpf(1, 8 - exponent);
-        const float unscaled = p.scale * ldexpf(1, exponent - 8);
+        // Exponents of normal numbers, as they lie in their bits.
+        constexpr uint32_t of_one = 127, of_scaled = of_one + 8;
+        const uint32_t exponent =
+            largest > 0x1p-80f && largest < 0x1p80f ? float_bits(largest) >> 23 : of_scaled;
+        scale = bits_float((of_one + of_scaled - exponent) << 23);
+        const float unscaled = p.scale * bits_float((of_one + exponent - of_scaled) << 23);
         of_product = p.softcap > 0 ? unscaled / p.softcap : unscaled * log2e;
     }
 };
@@ -284,9 +287,14 @@ __device__ inline bool arrived_last(const AttentionArgs& a, const Walk& walk, in
 // How caches come into shared memory: as they are, or converted to f16 there.
 enum class CacheKind : uint8_t { f16, bf16, converted };
 
+// What an attention's kernels are told, but for how they share the work; whether the tile kernel can read its
+// caches, and which of its kinds they are.
+AttentionArgs attention_args(const OpArgs&);
+bool has_tiles(const OpArgs&, CacheKind& kind);
+
 // Attention of few query rows, where they have arithmetic of their own: those that `args` cover, over caches
 // that the tile kernel takes too.
-bool attention_streams(const Exec&, const AttentionParams&, CacheKind);
+bool attention_streams(const Exec&, const OpArgs&, CacheKind);
 void stream_attention(const Exec&, const OpArgs&, CacheKind, const AttentionArgs& args,
                       std::span<std::byte> scratch);
 

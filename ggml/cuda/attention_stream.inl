@@ -9,6 +9,8 @@
 // A row's weights may exceed 1 by up to 2^8, so its sums are scaled again only where a score is larger than
 // its reference by more than that. Every row has its own, so its bits do not depend on the others.
 
+#include "ggml/cuda/attention_brought.inl"
+
 template <CacheKind kind, int dim, int columns>
 struct StreamAttention {
     static constexpr bool bf16 = kind == CacheKind::bf16;
@@ -21,17 +23,20 @@ struct StreamAttention {
     static constexpr int weight_bytes = columns * weight_parts * group_keys * 16, value_stride = dim + 4;
     static constexpr int values_at = warps * weight_bytes,
                          softmax_at = values_at + warps * rows * value_stride * 4;
-    static constexpr size_t shared_bytes = softmax_at + warps * rows * sizeof(Softmax) + sizeof(int);
+    using Brought = cuda::Brought<bf16, dim, rows, warps>;
+    static constexpr int brought_at = softmax_at + warps * rows * static_cast<int>(sizeof(Softmax)),
+                         shared_bytes = brought_at + Brought::bytes + static_cast<int>(sizeof(int));
     // What a thread joins: so many columns of one row.
     static constexpr int joined_columns = rows * dim / 128;
 
-    const AttentionArgs& a;
+    const StreamArgs& a;
     const QueryTile tile;
     const int64_t index;
     const int kv_head;
     const Reach reach;
     const Walk walk;
     const bool alone;  // the tile's only block: it joins the splits itself
+    Brought brought;
 
     // Of the lane's rows of x, 8 n + 2 t and the next: what a product becomes a score by, and where they
     // attend.
@@ -42,14 +47,15 @@ struct StreamAttention {
     float sums[columns][tiles][4], weight_sums[columns][4], reference[columns][2];
     int held = -1;  // the group whose keys and values are there, or on their way
 
-    __device__ StreamAttention(const AttentionArgs& args, const QueryTile& t, int64_t i, int of_head)
+    __device__ StreamAttention(const StreamArgs& args, const QueryTile& t, int64_t i, int of_head)
         : a(args),
           tile(t),
           index(i),
           kv_head(of_head),
           reach(args, t, rows),
           walk(args, reach, block_z()),
-          alone(!args.partial || walk.blocks == 1) {}
+          alone(!args.partial || walk.blocks == 1),
+          brought(args, tile, of_head, shared_memory() + brought_at) {}
 
     // ---- rows --------------------------------------------------------------------------------------------
     __device__ int row_there(int r) const { return tile.row + (tile.row + r < tile.rows ? r : 0); }
@@ -62,16 +68,17 @@ struct StreamAttention {
         const int g = lane() / 4, t = lane() % 4;
 #pragma unroll
         for (int n = 0; n < columns; ++n) {
-            const int mine = row_there(8 * n + g);
-            const float* const q = a.q.row(token_of(mine)) + head_of(mine) * a.p.head_dim;
+            const int mine = 8 * n + g;
+            const float* const q = brought.query(tile.row + mine < tile.rows ? mine : 0);
             float v[chunks][8];
 #pragma unroll
             for (int c = 0; c < chunks; ++c) {
                 const bool there = 32 * c + 8 * t < a.p.head_dim;
 #pragma unroll
-                for (int j = 0; j < 8; j += 2) {
-                    const Pair pair = *reinterpret_cast<const Pair*>(q + (there ? 32 * c + 8 * t : 0) + j);
-                    v[c][j] = there ? pair.x : 0, v[c][j + 1] = there ? pair.y : 0;
+                for (int j = 0; j < 8; j += 4) {
+                    float four[4];
+                    read_four(q + (there ? 32 * c + 8 * t : 0) + j, four);
+                    for (int i = 0; i < 4; ++i) v[c][j + i] = there ? four[i] : 0;
                 }
             }
             float largest = 0;
@@ -120,9 +127,15 @@ struct StreamAttention {
         return shuffle(pages, (position >> a.page_shift) - (split_begin(split) >> a.page_shift));
     }
 
+    // The last of a group's positions that is in the cache, or the first: that may be anything then, and is
+    // not used.
+    __device__ int last_cached(int p) const {
+        const int last = reach.last - p - (brought.fresh() ? 1 : 0);
+        return last < 0 ? 0 : last;
+    }
     // No load depends on a condition: where there is no position or column another is read, which is finite.
     __device__ void load_keys(int page, int p) {
-        const int g = lane() / 4, t = lane() % 4, last = reach.last - p;
+        const int g = lane() / 4, t = lane() % 4, last = last_cached(p);
         const std::byte* const row = cache_row(a, a.k_cache, kv_head, page, p);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -136,7 +149,7 @@ struct StreamAttention {
         }
     }
     __device__ void load_values(int page, int p) {
-        const int g = lane() / 4, t = lane() % 4, last = reach.last - p;
+        const int g = lane() / 4, t = lane() % 4, last = last_cached(p);
         const std::byte* const row = cache_row(a, a.v_cache, kv_head, page, p);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -154,6 +167,32 @@ struct StreamAttention {
         load_keys(page, p);
         load_values(page, p);
         held = p;
+    }
+
+    // The key and value that are not in the cache yet, in place of what was read for their position and those
+    // behind it.
+    __device__ void take_fresh(int p) {
+        const int g = lane() / 4, t = lane() % 4, fresh = reach.last - p;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            if (g + 8 * i < fresh) continue;
+#pragma unroll
+            for (int c = 0; c < chunks; ++c) {
+                const int col = 32 * c + 8 * t;
+                key[i][c] =
+                    *reinterpret_cast<const Words4*>(brought.row(0) + 2 * (col < a.p.head_dim ? col : 0));
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if (2 * t + i % 2 + i / 2 * 8 < fresh) continue;
+#pragma unroll
+            for (int h = 0; h < halves; ++h) {
+                const int col = 64 * h + 8 * g;
+                value[i][h] =
+                    *reinterpret_cast<const Words4*>(brought.row(1) + 2 * (col < a.p.v_head_dim ? col : 0));
+            }
+        }
     }
 
     // ---- one group ---------------------------------------------------------------------------------------
@@ -281,6 +320,7 @@ struct StreamAttention {
     // Adds the group at p. `next`: the group that is loaded in its place, in `next_page`; -1: none.
     __device__ void add_group(int p, int page, int next, int next_page) {
         if (held != p) load(page, p);
+        if (brought.fresh() && reach.last < p + group_keys) take_fresh(p);
         float s[columns][4];
         score(s);
         if (next >= 0) load_keys(next_page, next);
@@ -341,8 +381,8 @@ struct StreamAttention {
 #pragma unroll
         for (int i = 0; i < joined_columns; ++i) total.value[i] = joined(total.value[i], values[i], j);
     }
-    // wait() returns once the launches before have left queries, keys and values. Which pages these are in is
-    // among the inputs of a step, so it is known earlier.
+    // wait() returns once the launches before have left queries, keys and values. Which pages and slots these
+    // are in is among the inputs of a step, so it is known earlier.
     template <class Wait>
     __device__ void run(const Wait& wait) {
         constexpr int per_row = dim / joined_columns;  // threads
@@ -351,8 +391,11 @@ struct StreamAttention {
         const int row = thread_index() / per_row, col = thread_index() % per_row * joined_columns;
         const bool there = tile.row + row < tile.rows;
         int pages = pages_of(split);
+        brought.find_slot(reach, block_z() + 1 == walk.blocks);
         wait();
+        auto asked = brought.ask();
         if (const int p = first_of(split); p < end_of(split)) load(page_of(pages, split, p), p);
+        brought.take(asked);
         load_queries();
         Share total;
         for (; split < walk.end; ++split) {
@@ -389,13 +432,15 @@ struct StreamAttention {
                 store(a.partial + record * a.p.v_head_dim + col, joint, col, 1);
             }
         }
+        brought.put();
         if (alone) {
             if (!there) return;
             const int r = tile.row + row, head = head_of(r);
             store(a.out.row(token_of(r)) + head * a.p.v_head_dim + col, total, col,
                   normaliser(total.softmax, a.sinks, head));
         } else if (a.counters &&
-                   arrived_last(a, walk, index, kv_head, reinterpret_cast<int*>(softmax_of(warps, 0)))) {
+                   arrived_last(a, walk, index, kv_head,
+                                reinterpret_cast<int*>(shared_memory() + shared_bytes - sizeof(int)))) {
             for (int r = warp_index(); r < rows && tile.row + r < tile.rows; r += warps)
                 join_row<dim>(a, tile, index, rows, r);
         }
@@ -413,7 +458,8 @@ constexpr int stream_blocks = dim == 64 ? (columns == 1 ? 4 : 3) : 2;
 
 // Block x: tiles of query rows, as many as there are blocks apart; y: the kv head; z: runs of splits.
 template <CacheKind kind, int dim, int columns>
-__global__ void __launch_bounds__(128, stream_blocks<dim, columns>) stream_kernel(AttentionArgs a) {
+__global__ void __launch_bounds__(128, stream_blocks<dim, columns>)
+    stream_kernel(const __grid_constant__ StreamArgs a) {
     using Attention = StreamAttention<kind, dim, columns>;
     QueryTile tile;
     bool waited = false;

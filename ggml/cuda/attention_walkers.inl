@@ -50,11 +50,11 @@ void plan_walkers(const Exec& e, const OpArgs& a, int64_t tiles, int height, int
 }
 
 // The kernel for `dim` columns of values joins what blocks have left that do not join it themselves.
-template <int dim, class Kernel>
+template <int dim, class Kernel, class Args>
 void launch_walkers(const Exec& e, const Kernel& kernel, int64_t tiles, int height, size_t shared,
-                    const AttentionArgs& args) {
+                    const Args& args) {
     const int32_t heads = args.p.n_kv_heads;
     launch(kernel, Dims{tiles, heads, args.walkers, 128, shared}, *e.stream, args);
     if (args.walkers > 1 && !args.counters)
-        launch(join_kernel<dim>, Dims{tiles, heads, height / 4, 128}, *e.stream, args, height);
+        launch(join_kernel<dim>, Dims{tiles, heads, height / 4, 128}, *e.stream, AttentionArgs(args), height);
 }

@@ -367,8 +367,8 @@ bool CudaBackend::joins_next(const Instr& instr) const {
     const Op op = op_of(*instr.op);
     const bool read_by_next = instr.read_until == 1;
     return options_.joined &&
-           (op == Op::take_rows ||
-            (read_by_next && (op == Op::norm || op == Op::moe_matmul || op == Op::moe_sum)));
+           (op == Op::take_rows || (read_by_next && (op == Op::norm || op == Op::rope_store ||
+                                                     op == Op::moe_matmul || op == Op::moe_sum)));
 }
 
 cuda::Exec CudaBackend::exec(cuda::Stream* stream, bool chained) const {

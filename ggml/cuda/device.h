@@ -21,6 +21,8 @@
 //   shared_address(p) load_shared(a)  a place in shared memory as a number, and the word there: an address
 //                                     that is made from a number takes one instruction
 //   load16(p) load8(p) load4(p)       reads of global memory that will not be read again soon (streaming)
+//   read16(p)                         reads global memory in its place: what is used under a condition alone
+//                                     is otherwise read behind that, and in pieces
 //   copy_async16(shared, global, on)  16 bytes, zeros unless `on`; copy_commit() closes a group of copies,
 //                                     copy_wait<n>() waits until at most n groups are under way
 //   load_matrix4(r, p)                four 8 x 8 matrices of 16-bit values from shared memory: lane l names

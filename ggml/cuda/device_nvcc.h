@@ -76,6 +76,14 @@ __device__ inline Words4 load16(const void* p) {
                  : "l"(p));
     return v;
 }
+__device__ inline Words4 read16(const void* p) {
+    Words4 v;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
 __device__ inline Words2 load8(const void* p) {
     Words2 v;
     asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "l"(p));

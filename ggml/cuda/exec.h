@@ -77,12 +77,14 @@ struct Joined {
 // unit and the matmul that follows, the two weights of a gated unit and the unit, chains of products.
 Joined run_joined(const Exec&, std::span<const BoundInstr> instrs);
 // The same of the same rows of two tensors; of a norm and the unit that its results go through; of norms of
-// queries and keys and the rotation that follows; of a norm, a router and the choice of experts; of the
+// queries and keys and the rotation that follows, and of these and the attention of sequences of one token
+// (as many tokens as sequences are one of each); of a norm, a router and the choice of experts; of the
 // experts' gate and up and their unit, or of down, their sum and the residual that it is added to; of the
 // last two alone.
 size_t run_joined_take_rows(const Exec&, std::span<const BoundInstr> instrs);
 size_t run_joined_norm(const Exec&, std::span<const BoundInstr> instrs);
 size_t run_joined_store(const Exec&, std::span<const BoundInstr> instrs);
+size_t run_joined_attention(const Exec&, std::span<const BoundInstr> instrs);
 size_t run_joined_router(const Exec&, std::span<const BoundInstr> instrs);
 size_t run_joined_experts(const Exec&, std::span<const BoundInstr> instrs);
 size_t run_joined_moe_sum(const Exec&, std::span<const BoundInstr> instrs);

@@ -161,8 +161,8 @@ Joined join_first(const Exec& e, std::span<const BoundInstr> instrs) {
     }
     if (e.chained)
         if (const Joined chain = chain_first(e, instrs); chain.instrs > 0) return chain;
-    for (const auto run : {run_joined_take_rows, run_joined_norm, run_joined_store, run_joined_router,
-                           run_joined_experts, run_joined_moe_sum})
+    for (const auto run : {run_joined_take_rows, run_joined_norm, run_joined_attention, run_joined_store,
+                           run_joined_router, run_joined_experts, run_joined_moe_sum})
         if (const size_t n = run(e, instrs)) return {n};
     const JoinedProduct p = product_at(e, instrs);
     if (p.instrs < 2) return {};

@@ -52,12 +52,11 @@ __device__ void run_link(const ChainArgs<typename Arithmetic::Link>& a, int i) {
 
 // Of a row a block's warps take so many parts at a time.
 __device__ inline int store_turns(const StoreArgs& a) { return (a.warps + block_warps - 1) / block_warps; }
-template <Reads reads>
-__device__ void run_store(const StoreArgs& a) {
+__device__ inline void run_store(const StoreArgs& a) {
     const int each = store_turns(a), all = each * static_cast<int>(a.out.rows);
     for (auto i = static_cast<int>(block_x()); i < all; i += static_cast<int>(grid_x())) {
         const int row = i / each;
-        store_tokens<reads>(a, (i - row * each) * block_warps + warp_index(), row, row + 1, [] {});
+        store_tokens<Reads::fours>(a, (i - row * each) * block_warps + warp_index(), row, row + 1, [] {});
     }
 }
 
@@ -72,10 +71,7 @@ __global__ void __launch_bounds__(row_block_threads, resident_blocks)
         if (a.alike < a.links) run_link<Arithmetic, last...>(a, a.alike);
     if (a.stores && block_x() < store_turns(a.store) * a.store.out.rows) {
         wait_for_link(a, a.links);
-        if (a.store.reads == Reads::half_fours)
-            run_store<Reads::half_fours>(a.store);
-        else
-            run_store<Reads::adjacent_fours>(a.store);
+        run_store(a.store);
     }
     // The last to end knows that nobody waits any more.
     if (a.counters && thread_index() == 0 && atomic_add_release(&a.counters->ended, 1) + 1 == grid_x())

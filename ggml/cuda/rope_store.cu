@@ -26,9 +26,7 @@ void launch_store(const Exec& e, const StoreArgs& args) {
     const auto tokens = static_cast<int>(std::clamp<int64_t>(rows / 512, 1, 8));
     const Dims dims{blocks_for(rows, tokens), static_cast<int32_t>(blocks_for(args.warps, store_warps)), 1,
                     32 * store_warps};
-    launch(args.reads == Reads::singly       ? rope_store_kernel<Reads::singly>
-           : args.reads == Reads::half_fours ? rope_store_kernel<Reads::half_fours>
-                                             : rope_store_kernel<Reads::adjacent_fours>,
+    launch(args.reads == Reads::singly ? rope_store_kernel<Reads::singly> : rope_store_kernel<Reads::fours>,
            dims, *e.stream, args, tokens);
 }
 

@@ -9,7 +9,7 @@
 constexpr int head_part_columns = 128;  // that a warp takes
 
 // How a lane reads its columns: in fours, where what they are rotated with lies in fours too.
-enum class Reads : uint8_t { singly, adjacent_fours, half_fours };
+enum class Reads : uint8_t { singly, fours };
 
 // The norm that each head passes before it is rotated; a warp has all of it.
 struct HeadNorm {
@@ -35,24 +35,72 @@ __device__ void read_four(const float* from, float (&v)[4]) {
     floats_of(*reinterpret_cast<const Words4*>(from), v);
 }
 
-// The factor of a head's norm, and columns c .. c + 3 times it, with the bits of the norm by itself.
-__device__ inline float head_factor(const HeadNorm& norm, const float (&v)[4], int dim, int c) {
-    return factor_of_squares(warp_sum(with_squares<true>(0, v, dim, c, 0)), dim, norm.eps);
-}
-__device__ inline void norm_head(const HeadNorm& norm, float factor, int c, float (&v)[4]) {
-    float weight[4] = {1, 1, 1, 1};
-    if (norm.weight) read_four(norm.weight + c, weight);
-    for (int j = 0; j < 4; ++j) v[j] = norm.weight ? v[j] * factor * weight[j] : v[j] * factor;
-}
+// What turns columns c .. c + 3 of a head of a token, whichever head it is: cosines and sines, from `cs`
+// unless that is null. No load depends on a condition: where there is nothing to read, something else is
+// read.
+struct Turn {
+    bool on = false, half = false, upper = false;
+    int partner = 0;    // where the columns are that these are rotated with, unless they are among them
+    float pairs[2][4];  // as they were read
+
+    __device__ Turn() {}
+    // `any`: four numbers to be read.
+    __device__ Turn(const float* cs, const float* any, int c, const RopeStoreParams& p)
+        : on(cs && c < p.rot_dim), half(p.style == RopeStyle::half), upper(c >= p.rot_dim / 2) {
+        const int apart = p.rot_dim / 2, lower = upper ? c - apart : c;
+        partner = upper ? lower : c + apart;
+        const float* const at = on ? cs + (half ? 2 * lower : c) : any;
+        floats_of(read16(at), pairs[0]);
+        floats_of(read16(on && half ? at + 4 : at), pairs[1]);
+    }
+    // Column c + j, times the first plus its partner times the second.
+    __device__ float cosine(int j) const { return half ? pairs[j / 2][j % 2 * 2] : pairs[0][j / 2 * 2]; }
+    __device__ float sine(int j) const {
+        const float of = half ? pairs[j / 2][j % 2 * 2 + 1] : pairs[0][j / 2 * 2 + 1];
+        return (half ? !upper : j % 2 == 0) ? -of : of;
+    }
+};
+
+// Columns c .. c + 3 of a head on their way; then normed and turned. Where c is behind the last they are
+// others.
+struct HeadFour {
+    float own[4], partner[4];
+
+    // `turns`: whether the head does at all.
+    __device__ void load(const float* head, int dim, int c, const Turn& turn, bool turns) {
+        const int at = c < dim ? c : 0;
+        floats_of(read16(head + at), own);
+        floats_of(read16(head + (turns && turn.on && turn.half ? turn.partner : at)), partner);
+    }
+    __device__ float squares(int dim, int c) const { return with_squares<true>(0, own, dim, c, 0); }
+    // With the bits of the norm by itself.
+    __device__ void norm(const HeadNorm& norm, float factor, int dim, int c, const Turn& turn) {
+        norm_four(norm, factor, c < dim ? c : 0, own);
+        if (turn.on && turn.half) norm_four(norm, factor, turn.partner, partner);
+    }
+    __device__ void turn_by(const Turn& turn) {
+        if (!turn.on) return;
+        float other[4];
+        for (int j = 0; j < 4; ++j) other[j] = turn.half ? partner[j] : own[j ^ 1];
+        for (int j = 0; j < 4; ++j) own[j] = own[j] * turn.cosine(j) + other[j] * turn.sine(j);
+    }
+
+  private:
+    __device__ static void norm_four(const HeadNorm& norm, float factor, int c, float (&v)[4]) {
+        float weight[4] = {1, 1, 1, 1};
+        if (norm.weight) read_four(norm.weight + c, weight);
+        for (int j = 0; j < 4; ++j) v[j] = norm.weight ? v[j] * factor * weight[j] : v[j] * factor;
+    }
+};
 
 // Columns c .. c + 3 of a head, normed, and rotated by `cs` unless that is null; zeros behind the last. The
 // whole warp.
 template <Reads reads>
 __device__ void read_columns(const float* head, int dim, int c, const float* cs, const RopeStoreParams& p,
                              const HeadNorm& norm, float (&v)[4]) {
-    const int apart = p.rot_dim / 2;
-    const bool turned = cs && c < p.rot_dim;
     if constexpr (reads == Reads::singly) {
+        const int apart = p.rot_dim / 2;
+        const bool turned = cs && c < p.rot_dim;
         for (int j = 0; j < 4; ++j) {
             const int at = c + j;
             v[j] = at < dim ? head[at] : 0;
@@ -62,46 +110,23 @@ __device__ void read_columns(const float* head, int dim, int c, const float* cs,
             const float partner = head[upper ? at - step : at + step] * cs[2 * i + 1];
             v[j] = upper ? v[j] * cs[2 * i] + partner : v[j] * cs[2 * i] - partner;
         }
-    } else if constexpr (reads == Reads::half_fours) {
-        const int own = c < dim ? c : 0;
-        const bool upper = c >= apart;
-        const int i = upper ? c - apart : c, other = turned ? upper ? i : c + apart : 0;
-        float partner[4], pairs[2][4] = {};
-        read_four(head + own, v);
-        if (turned) {
-            read_four(head + other, partner);
-            for (int two = 0; two < 2; ++two) read_four(cs + 2 * i + 4 * two, pairs[two]);
-        }
-        if (norm.on) {
-            const float factor = head_factor(norm, v, dim, c);
-            norm_head(norm, factor, own, v);
-            if (turned) norm_head(norm, factor, other, partner);
-        }
-        if (!turned) return;
-        const float sign = upper ? 1 : -1;
-        for (int j = 0; j < 4; ++j) {
-            const float cosine = pairs[j / 2][j % 2 * 2], sine = pairs[j / 2][j % 2 * 2 + 1];
-            v[j] = fused(partner[j] * sine, sign, v[j] * cosine);  // a sum, rounded as any
-        }
     } else {
-        const int own = c < dim ? c : 0;
-        float pairs[4] = {};
-        read_four(head + own, v);
-        if (turned) read_four(cs + c, pairs);
-        if (norm.on) norm_head(norm, head_factor(norm, v, dim, c), own, v);
-        if (!turned) return;
-        for (int j = 0; j < 4; j += 2) {
-            const float lower = v[j];
-            v[j] = lower * pairs[j] - v[j + 1] * pairs[j + 1];
-            v[j + 1] = lower * pairs[j + 1] + v[j + 1] * pairs[j];
+        const Turn turn(cs, head, c, p);
+        HeadFour four;
+        four.load(head, dim, c, turn, true);
+        if (norm.on) {
+            const float factor = factor_of_squares(warp_sum(four.squares(dim, c)), dim, norm.eps);
+            four.norm(norm, factor, dim, c, turn);
         }
+        four.turn_by(turn);
+        for (int j = 0; j < 4; ++j) v[j] = four.own[j];
     }
 }
 
 // Every function below is called by the whole warp: a lane has the columns from 4 lane() on, or zeros.
 
 // Of every n columns, or of all if those are more; not yet scaled.
-__device__ void hadamard(float (&v)[4], int n) {
+__device__ inline void hadamard(float (&v)[4], int n) {
     for (int step = 1; step < 4 && step < n; step *= 2) {
         const float u[4] = {v[0], v[1], v[2], v[3]};
         for (int j = 0; j < 4; ++j) v[j] = j & step ? u[j ^ step] - u[j] : u[j] + u[j ^ step];
@@ -151,7 +176,7 @@ __device__ void put_codes(uint32_t codes, std::byte* to) {
 }
 
 // Blocks of 32 values, eight lanes each: scale = largest magnitude / 127, halves away from zero.
-__device__ void encode_q8_0(const float (&v)[4], bool there, std::byte* to) {
+__device__ inline void encode_q8_0(const float (&v)[4], bool there, std::byte* to) {
     float most = 0;
     for (int j = 0; j < 4; ++j) most = fabsf(v[j]) > most ? fabsf(v[j]) : most;
     for (int m = 1; m < 8; m *= 2) {
@@ -173,7 +198,7 @@ __device__ void encode_q8_0(const float (&v)[4], bool there, std::byte* to) {
 }
 
 // The value of largest magnitude, the first among equals, becomes level -8.
-__device__ void encode_q4_0(const float (&v)[4], bool there, std::byte* to) {
+__device__ inline void encode_q4_0(const float (&v)[4], bool there, std::byte* to) {
     float extreme = v[0];
     for (int j = 1; j < 4; ++j) extreme = fabsf(v[j]) > fabsf(extreme) ? v[j] : extreme;
     for (int m = 1; m < 8; m *= 2) {
@@ -294,7 +319,7 @@ StoreArgs store_args(const OpArgs& a) {
     bool fours =
         p.head_dim % 4 == 0 && p.v_head_dim % 4 == 0 && p.rot_dim % (half ? 8 : 4) == 0 && in_fours(a.out[0]);
     for (const size_t i : {0, 1, 2, 3, 5, 6}) fours = fours && in_fours(a.in[i]);
-    const Reads reads = !fours ? Reads::singly : half ? Reads::half_fours : Reads::adjacent_fours;
+    const Reads reads = fours ? Reads::fours : Reads::singly;
     return {a.in[0],      a.in[1],      a.in[2],   a.in[3],     a.in[4], a.in[5], a.in[6], a.out[0], p,
             a.in[5].type, a.in[6].type, key_parts, value_parts, warps,   scale,   reads,   {}};
 }

@@ -299,7 +299,9 @@ Result<void> ModelRunner::check(const Batch& b) const {
              b.pages[g].size() == b.sequences.size();
         for (const auto& pages : b.pages[g]) ok = ok && pages.size() <= static_cast<size_t>(kv_.max_pages);
     }
-    ok = ok && outputs_in_order(b);
+    ok = ok && outputs_in_order(b) && std::ranges::all_of(b.sequences, [](const Batch::Rows& s) {
+             return s.count > 0;  // what backends tell sequences of one token by
+         });
     ok = ok && (b.draws.empty() || b.draws.size() == b.out_rows.size());
     if (!ok) return Error{ErrorCode::internal, "batch", "its parts do not fit together", ""};
     const auto drawn = static_cast<int64_t>(launches_ > 0 ? rows_drawn_[(launches_ - 1) % 2] : 0);

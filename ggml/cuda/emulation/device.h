@@ -98,6 +98,7 @@ inline uint32_t load_shared(uint32_t address) {
     return emulation::aligned_load<uint32_t>(shared_memory() + address);
 }
 inline Words4 load16(const void* p) { return emulation::aligned_load<Words4>(p); }
+inline Words4 read16(const void* p) { return emulation::aligned_load<Words4>(p); }
 inline Words2 load8(const void* p) { return emulation::aligned_load<Words2>(p); }
 inline uint32_t load4(const void* p) { return emulation::aligned_load<uint32_t>(p); }
 
