@@ -143,17 +143,11 @@ Result<int> BenchCommand::operator()() const {
                     "of read", "GMAC/s");
     }
     std::vector<nlohmann::json> rows;
-    std::vector<std::string> findings;
     for (const BenchCase& c : list) {
         const BenchResult r = NIBBLE_TRY(c.prompt > 0 ? run_bench(runner, c, repetitions)
                                                       : run_bench(runner, c, repetitions, bandwidth_now));
         rows.push_back(to_json(r, cost));
         if (!json) print_row(rows.back());
-        for (Backend* const b : pointers_to)
-            for (std::string& found : b->findings()) {
-                if (!json) std::printf("  %s\n", found.c_str());
-                findings.push_back(std::move(found));
-            }
     }
     if (!json) return exit_ok;
     const nlohmann::json out = {
@@ -168,8 +162,7 @@ Result<int> BenchCommand::operator()() const {
         {"kv_bytes_per_token", runner.memory().kv_bytes_per_token},
         {"state_bytes", cost.state_bytes},
         {"bandwidth_gbps", bandwidth / 1e9},
-        {"results", rows},
-        {"findings", findings}};
+        {"results", rows}};
     std::printf("%s\n", json_text(out, 2).c_str());
     return exit_ok;
 }

@@ -5,7 +5,7 @@
 // a key and a value, rounded to the cache's type, to be taken in place of what the cache has at the token's
 // position. They go there once nobody in the block reads the cache any more; no other block reads that row.
 
-#include "ggml/cuda/rope_store.inl"
+#include "ggml/cuda/heads.inl"
 
 struct StreamArgs : AttentionArgs {
     // Where queries are and how they are normed and rotated; with `stores` keys and values, too, and where

@@ -145,7 +145,7 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::create(const CudaOptions& opti
 }
 
 Result<void> CudaBackend::prepare_device() {
-    constexpr size_t bytes = (cuda::attention_counters + cuda::chain_counters) * sizeof(int);
+    constexpr size_t bytes = cuda::attention_counters * sizeof(int);
     counters_ =
         std::reinterpret_pointer_cast<int>(NIBBLE_TRY(cuda::allocate(options_.device, bytes, "counters")));
     auto* const counters = reinterpret_cast<std::byte*>(counters_.get());
@@ -161,34 +161,8 @@ Result<void> CudaBackend::prepare_device() {
     NIBBLE_TRY(stream_.synchronize());
     warpgroups_ = right == cuda::warpgroup_check_threads;
     if (wanted && !warpgroups_) fault_ = "; its warpgroups do not multiply as they should and are not used";
-    const bool chains = options_.chains != Chains::off;
-    chained_ = chains && NIBBLE_TRY(runs_at_once());
-    if (chains && !chained_) fault_ += "; its blocks cannot wait for each other";
-    if (options_.graphs)
-        graphs_ = std::make_unique<cuda::StepGraphs>(options_.device, chained_,
-                                                     options_.chains == Chains::measured);
+    if (options_.graphs) graphs_ = std::make_unique<cuda::StepGraphs>();
     return {};
-}
-
-// In a launch by itself and, unless those are off, in a graph. What is refused here would be refused in a
-// step.
-Result<bool> CudaBackend::runs_at_once() {
-    std::array<int, 4> counts{};
-    int* const counters = counters_.get() + cuda::attention_counters;
-    const int blocks = card_.multiprocessors;
-    cuda::check_at_once(stream_, blocks, counters);
-    std::optional<cuda::Graph> graph;
-    if (options_.graphs && stream_.begin_capture()) {
-        cuda::check_at_once(stream_, blocks, counters + 2);
-        if (auto recorded = stream_.end_capture()) graph = std::move(*recorded);
-        if (graph) graph->launch(stream_);
-    }
-    if (!stream_.synchronize()) return false;
-    stream_.to_host(std::as_writable_bytes(std::span(counts)), reinterpret_cast<std::byte*>(counters));
-    stream_.fill(reinterpret_cast<std::byte*>(counters), 0, sizeof counts);
-    NIBBLE_TRY(stream_.synchronize());
-    // Where there are no graphs at all steps do without.
-    return counts[1] == blocks && (!graph || counts[3] == blocks);
 }
 
 DeviceInfo CudaBackend::device() const {
@@ -359,7 +333,7 @@ bool CudaBackend::supports(const OpDef& op, const OpArgs& a) const {
 
 size_t CudaBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
     const auto scratch = implementation(op_of(op)).scratch;
-    return scratch ? scratch(exec(nullptr, chained_), shapes) : 0;
+    return scratch ? scratch(exec(nullptr), shapes) : 0;
 }
 
 // Others that are joined read what lives on anyway.
@@ -371,8 +345,8 @@ bool CudaBackend::joins_next(const Instr& instr) const {
                                                      op == Op::moe_matmul || op == Op::moe_sum)));
 }
 
-cuda::Exec CudaBackend::exec(cuda::Stream* stream, bool chained) const {
-    return {stream, &card_, counters_.get(), options_.most_streamed, warpgroups_, options_.gemv, chained};
+cuda::Exec CudaBackend::exec(cuda::Stream* stream) const {
+    return {stream, &card_, counters_.get(), options_.most_streamed, warpgroups_, options_.gemv};
 }
 
 Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) const {
@@ -386,27 +360,23 @@ Result<void> CudaBackend::check_weights(std::span<const BoundInstr> instrs) cons
 }
 
 void CudaBackend::launch_one(const BoundInstr& b) {
-    implementation(op_of(*b.instr->op)).run(exec(&stream_, false), b.args(), b.scratch);
+    implementation(op_of(*b.instr->op)).run(exec(&stream_), b.args(), b.scratch);
 }
 
-// Returns of how many rows its chains were; 0: it has none.
-Result<int64_t> CudaBackend::launch_all(std::span<BoundInstr> instrs, bool chained) {
+Result<void> CudaBackend::launch_all(std::span<BoundInstr> instrs) {
     NIBBLE_TRY(check_weights(instrs));
-    int64_t chained_rows = 0;
     for (size_t i = 0; i < instrs.size();) {
         stream_.at(instrs[i].instr->label);
-        cuda::Joined joined;
-        if (options_.joined) joined = cuda::run_joined(exec(&stream_, chained), instrs.subspan(i));
-        if (joined.instrs == 0) {
+        size_t joined = options_.joined ? cuda::run_joined(exec(&stream_), instrs.subspan(i)) : 0;
+        if (joined == 0) {
             launch_one(instrs[i]);
-            joined.instrs = 1;
+            joined = 1;
         }
-        chained_rows = std::max(chained_rows, joined.chained_rows);
-        joined_instructions_ += static_cast<int64_t>(joined.instrs) - 1;
-        i += joined.instrs;
+        joined_instructions_ += static_cast<int64_t>(joined) - 1;
+        i += joined;
     }
     stream_.at({});
-    return chained_rows;
+    return {};
 }
 
 Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
@@ -442,8 +412,7 @@ Result<void> CudaBackend::run_unrecorded(std::span<BoundInstr> instrs) {
     stream_.forget_error();
     NIBBLE_TRY(stream_.synchronize());
     graphs_.reset();
-    NIBBLE_TRY(launch_all(instrs, chained_));
-    return {};
+    return launch_all(instrs);
 }
 
 Result<void> CudaBackend::run(std::span<BoundInstr> instrs, Observer* observer) {
@@ -451,23 +420,10 @@ Result<void> CudaBackend::run(std::span<BoundInstr> instrs, Observer* observer) 
         for (BoundInstr& b : instrs) NIBBLE_TRY(observed(b, *observer));
         return {};
     }
-    const auto launch = [&](bool chained) { return launch_all(instrs, chained); };
-    if (!graphs_ || instrs.empty()) {
-        NIBBLE_TRY(launch(chained_));
-        return {};
-    }
+    if (!graphs_ || instrs.empty()) return launch_all(instrs);
+    const auto launch = [&] { return launch_all(instrs); };
     return NIBBLE_TRY(graphs_->run(stream_, fingerprint(instrs), launch)) ? Result<void>()
                                                                           : run_unrecorded(instrs);
-}
-
-std::vector<std::string> CudaBackend::findings() {
-    std::vector<std::string> list;
-    if (!graphs_) return list;
-    for (const cuda::ChainTimes& t : graphs_->found())
-        list.push_back(cat("a step of ", t.rows, t.rows == 1 ? " row" : " rows", " takes ",
-                           std::lround(1e3 * t.chained_ms), " us in chains of products, ",
-                           std::lround(1e3 * t.apart_ms), " us with each by itself"));
-    return list;
 }
 
 }  // namespace nibble

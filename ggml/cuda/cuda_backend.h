@@ -18,17 +18,12 @@ namespace cuda {
 struct Exec;
 }
 
-// Products of up to eight rows: each by itself, several in a launch (a chain), or whichever takes a step less
-// time on this card, which is found out while it is replayed. The bits are the same.
-enum class Chains : uint8_t { off, on, measured };
-
 struct CudaOptions {
     int device = 0;          // as the CUDA runtime counts
     int threads = 0;         // of the host, that pack weights; 0: one per usable core
     bool graphs = true;      // false: every launch by itself
     bool joined = true;      // false: every instruction by itself
     bool overlapped = true;  // false: every launch after the end of the one before
-    Chains chains = Chains::measured;
     // Rows of activations up to which weights are streamed, 32 rows at a time, if that fills the card better
     // than to multiply matrices.
     int64_t most_streamed = 128;
@@ -73,7 +68,6 @@ class CudaBackend final : public Backend {
     // Waits for nothing: download() does. An observer sees copies of activations and vectors in host memory;
     // weights and caches have no address.
     Result<void> run(std::span<BoundInstr> instrs, Observer* observer) override;
-    std::vector<std::string> findings() override;
 
     const cuda::Card& card() const { return card_; }
     int64_t graph_launches() const { return graphs_ ? graphs_->replayed() : 0; }
@@ -91,10 +85,10 @@ class CudaBackend final : public Backend {
           small_copies_(std::move(small_copies)),
           pool_(std::make_unique<ThreadPool>(options.threads)) {}
 
-    Result<int64_t> launch_all(std::span<BoundInstr> instrs, bool chained);
+    Result<void> launch_all(std::span<BoundInstr> instrs);
     Result<void> run_unrecorded(std::span<BoundInstr> instrs);
     Result<void> check_weights(std::span<const BoundInstr> instrs) const;
-    cuda::Exec exec(cuda::Stream* stream, bool chained) const;
+    cuda::Exec exec(cuda::Stream* stream) const;
     void launch_one(const BoundInstr& instr);
     Result<void> observed(BoundInstr& instr, Observer& observer);
     Result<void> place_tiles(const Tensor& host, std::byte* to);
@@ -105,9 +99,8 @@ class CudaBackend final : public Backend {
     cuda::SmallCopies small_copies_;
     // What an Exec needs of the device.
     Result<void> prepare_device();
-    Result<bool> runs_at_once();
 
-    bool warpgroups_ = false, chained_ = false;
+    bool warpgroups_ = false;
     std::string fault_;                      // of the card, for its description
     std::shared_ptr<int> counters_;          // of the device, see Exec
     std::shared_ptr<std::byte> staging_[2];  // of the host, page-locked: weights on their way

@@ -13,17 +13,14 @@ namespace nibble::cuda {
 
 // Counters that let the last block of a tile finish it: zeros between kernels.
 inline constexpr int64_t attention_counters = 1 << 14;
-// Behind them, those of chains of products.
-inline constexpr int64_t chain_counters = 32;
 
 struct Exec {
     Stream* stream;
     const Card* card;
-    int* counters;          // attention_counters of them, and chain_counters
+    int* counters;          // attention_counters of them
     int64_t most_streamed;  // as CudaOptions says
     bool warpgroups;        // that multiply together are to be had
     bool gemv;              // as CudaOptions says
-    bool chained;           // as CudaOptions says, and blocks can wait for each other
 };
 
 // Rows of x up to which weights are streamed: those of one pass at least.
@@ -68,14 +65,10 @@ void run_copy_pages(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t matmul_scratch(const Exec&, const OpArgs& shapes);
 
-// Instructions that one launch took together, and of how many rows their products are if it was a chain.
-struct Joined {
-    size_t instrs = 0;
-    int64_t chained_rows = 0;
-};
-// Launches the first instructions together where that gives the same bits as one by one: a norm or a gated
-// unit and the matmul that follows, the two weights of a gated unit and the unit, chains of products.
-Joined run_joined(const Exec&, std::span<const BoundInstr> instrs);
+// Launches the first instructions together where that gives the same bits as one by one, and returns how many
+// they are, or 0: a norm or a gated unit and the matmul that follows, the two weights of a gated unit and the
+// unit.
+size_t run_joined(const Exec&, std::span<const BoundInstr> instrs);
 // The same of the same rows of two tensors; of a norm and the unit that its results go through; of norms of
 // queries and keys and the rotation that follows, and of these and the attention of sequences of one token
 // (as many tokens as sequences are one of each); of a norm, a router and the choice of experts; of the
@@ -114,10 +107,6 @@ void run_ssm_scan(const Exec&, const OpArgs&, std::span<std::byte>);
 // all warpgroup_check_threads of them, or warpgroups are not to be used.
 inline constexpr int warpgroup_check_threads = 128;
 void check_warpgroups(Stream& stream, int* count);
-
-// Runs a block for each multiprocessor that waits for all others, and then adds one to counters[1]; both
-// counters are zero before.
-void check_at_once(Stream& stream, int multiprocessors, int* counters);
 
 // Reads `bytes` from `data` and leaves something of them in `sink`: for measuring.
 void read_through(Stream& stream, const std::byte* data, size_t bytes, std::byte* sink);

@@ -126,49 +126,25 @@ JoinedProduct product_at(const Exec& e, std::span<const BoundInstr> instrs) {
     return p;
 }
 
-// The products of few rows that follow each other, and the rotation and storing behind them, as far as a
-// launch takes them together.
-Joined chain_first(const Exec& e, std::span<const BoundInstr> instrs) {
-    std::array<ChainLink, most_links> links;
-    std::array<size_t, most_links> ends{};
-    size_t n = 0, at = 0;
-    for (; n < most_links; ++n) {
-        const JoinedProduct p = product_at(e, instrs.subspan(at));
-        if (p.instrs == 0 || p.x.rows > most_few) break;
-        const OpArgs m = p.matmul->args();
-        links[n].memory = p.unit ? gated_memory(e, m, p.unit->out[0], p.matmul->scratch) : p.matmul->scratch;
-        MatmulArgs args = p.unit ? gated_args(m, p.x, {}, p.norm) : args_of(m, {p.x, {}, p.norm});
-        if (!add_segments(m, args, links[n].types)) break;
-        links[n].product = args;
-        if (p.unit) links[n].ends_in = unit_of(p.unit->args());
-        ends[n] = at += p.instrs;
-    }
-    const Chained done = multiply_chain(e, std::span(links).first(n), instrs.subspan(at));
-    if (done.links == 0) return {};
-    return {ends[done.links - 1] + done.behind, links[0].product.x.rows};
-}
-
-Joined join_first(const Exec& e, std::span<const BoundInstr> instrs) {
+size_t join_first(const Exec& e, std::span<const BoundInstr> instrs) {
     if (is_at(instrs, 0, glu_op) && is_at(instrs, 1, matmul_op) && instrs[1].in[0].rows > 0) {
-        if (instrs[0].in[1]) return {};
+        if (instrs[0].in[1]) return 0;
         const BoundInstr& matmul = instrs[1];
         const std::span<std::byte> memory = memory_behind(e, instrs[0], matmul);
-        if (memory.empty()) return {};
+        if (memory.empty()) return 0;
         const OpArgs g = instrs[0].args();
         const RowUnit unit{true, g.params->as<GluParams>(), g.in[0]};
         multiply(e, matmul.args(), matmul.scratch, {matmul.in[0], memory, no_norm, unit});
-        return {2};
+        return 2;
     }
-    if (e.chained)
-        if (const Joined chain = chain_first(e, instrs); chain.instrs > 0) return chain;
     for (const auto run : {run_joined_take_rows, run_joined_norm, run_joined_attention, run_joined_store,
                            run_joined_router, run_joined_experts, run_joined_moe_sum})
-        if (const size_t n = run(e, instrs)) return {n};
+        if (const size_t n = run(e, instrs)) return n;
     const JoinedProduct p = product_at(e, instrs);
-    if (p.instrs < 2) return {};
+    if (p.instrs < 2) return 0;
     if (p.unit)
         multiply_gated(e, *p.matmul, *p.unit, p.x, p.norm);
     else
         multiply(e, p.matmul->args(), p.matmul->scratch, {p.x, p.matmul->scratch, p.norm});
-    return {p.instrs};
+    return p.instrs;
 }

@@ -372,6 +372,6 @@ void run_matmul(const Exec& e, const OpArgs& a, std::span<std::byte> scratch) {
     multiply(e, a, scratch, {a.in[0], scratch});
 }
 
-Joined run_joined(const Exec& e, std::span<const BoundInstr> instrs) { return join_first(e, instrs); }
+size_t run_joined(const Exec& e, std::span<const BoundInstr> instrs) { return join_first(e, instrs); }
 
 }  // namespace nibble::cuda

@@ -17,6 +17,7 @@ struct RowBlockArgs : ProductArgs {
     int64_t block_bytes[max_matmul_weights] = {};
     int32_t begin[max_matmul_weights] = {};  // of each weight's row blocks among all
     int32_t group[max_matmul_weights] = {};  // where formats differ: the first thread block of each weight's
+    int32_t group_turns[max_matmul_weights] = {};  // of the first thread block of each, or of all
     bool grouped = false;
     int32_t blocks = 0;      // row blocks of all weights
     int32_t slots = 0;       // row blocks of a thread block
@@ -40,28 +41,30 @@ struct RowBlockArgs : ProductArgs {
 struct BlockGroup {
     int which = -1;   // the weight; -1: row blocks are those of all
     int index, size;  // of the thread block among them; how many there are
-    int row_blocks;
+    int row_blocks, most_turns;
     // Of an expert: row blocks of its weight before its own, the row of x and the results, and the columns
     // there that are its.
     int before = 0;
     int row = 0, x_col = 0, out_col = 0;
 
     __device__ explicit BlockGroup(const RowBlockArgs& a)
-        : index(static_cast<int>(block_x())), size(static_cast<int>(grid_x())), row_blocks(a.blocks) {
+        : index(static_cast<int>(block_x())),
+          size(static_cast<int>(grid_x())),
+          row_blocks(a.blocks),
+          most_turns(a.group_turns[0]) {
         static_assert(max_matmul_weights == 3);
         if (!a.grouped) return;
         which = (index >= a.group[1]) + (index >= a.group[2]);
         const int end = which + 1 < a.segments ? a.group[which + 1] : size;
         size = end - a.group[which], index -= a.group[which];
         row_blocks = static_cast<int>(a.segment[which].blocks);
+        most_turns = a.group_turns[which];
     }
     __device__ int step(const RowBlockArgs& a) const { return size * a.height; }  // from turn to turn
-    // How many of a thread block's turns have a row block for place `side` of a.height.
+    // How many of a thread block's turns have a row block for place `side` of a.height: all, or not the last.
     __device__ int turns(const RowBlockArgs& a, int side) const {
-        const int at = index * a.height + side, each = step(a);
-        return row_blocks <= at ? 0
-                                : static_cast<int>(static_cast<uint32_t>(row_blocks - at + each - 1) /
-                                                   static_cast<uint32_t>(each));
+        const int last = index * a.height + side + (most_turns - 1) * step(a);
+        return last < row_blocks ? most_turns : most_turns - 1;
     }
 };
 
@@ -346,16 +349,17 @@ int64_t deal_groups(int64_t grid, RowBlockArgs& a) {
     int64_t first = 0, most = 0;
     for (size_t i = 0; i < max_matmul_weights; ++i) {
         a.group[i] = i < n ? static_cast<int32_t>(first) : std::numeric_limits<int32_t>::max();
-        if (i < n) first += size[i], most = std::max(most, each(i));
+        if (i >= n) continue;
+        a.group_turns[i] = static_cast<int32_t>(each(i));
+        first += size[i], most = std::max(most, each(i));
     }
     a.grouped = true;
     return most;
 }
 
-// Cuts the product into work for a grid of `least` blocks or more, which it returns; 0: it cannot. The card's
-// blocks are shared with so many products of the kind.
-int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs& a, int64_t least = 1,
-                        int64_t products = 1) {
+// Cuts the product into work for a grid of blocks, which it returns; 0: it cannot. The card's blocks are
+// shared with so many products of the kind.
+int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs& a, int64_t products = 1) {
     constexpr int32_t none = std::numeric_limits<int32_t>::max();
     int64_t blocks = 0;
     Type looked_up = Type::f32;
@@ -383,10 +387,11 @@ int64_t plan_row_blocks(const Exec& e, std::span<const Type> types, RowBlockArgs
     constexpr int64_t most_turns = 16;  // where there are many small ones: their sums need shared memory
     int64_t most = int64_t{e.card->multiprocessors} * resident_blocks;
     if (products > 1) most = std::max(ceil_div(most, products), ceil_div(turns, most_turns));
-    const int64_t grid = std::max(std::min(turns, most), least);
+    const int64_t grid = std::min(turns, most);
     const bool alike = std::all_of(a.code, a.code + types.size(), [&](uint32_t c) { return c == a.code[0]; });
     if (!alike && grid < a.segments) return 0;  // each has blocks of its own
-    a.slots = static_cast<int32_t>((alike ? ceil_div(turns, grid) : deal_groups(grid, a)) * a.height);
+    a.group_turns[0] = static_cast<int32_t>(ceil_div(turns, grid));
+    a.slots = static_cast<int32_t>((alike ? a.group_turns[0] : deal_groups(grid, a)) * a.height);
     return grid;
 }
 

@@ -45,7 +45,7 @@ bool few_applies(const Exec& e, int64_t rows, int64_t cols) {
 bool multiply_few(const Exec& e, const ProductArgs& product, std::span<const Type> types,
                   std::span<std::byte> memory, const UnitArgs& ends_in) {
     FewArgs a;
-    const int64_t grid = plan_few(e, product, types, memory, ends_in, 1, a);
+    const int64_t grid = plan_few(e, product, types, memory, ends_in, a);
     if (grid == 0 || few_row_shared_bytes(a) > e.card->shared_per_block) return false;
     return with_formats(
         types, [&]<uint32_t... codes>() {

@@ -126,10 +126,10 @@ size_t few_values_bytes(int64_t cols) {
     return static_cast<size_t>(TileFormat::tiles(few_columns(cols))) * Activations<8>::tile_bytes;
 }
 
-// Cuts the product into work for a grid of `least` blocks or more, which it returns; 0: it cannot. The
-// prepared rows take `memory`, of few_prepared_bytes().
+// Cuts the product into work for a grid of blocks, which it returns; 0: it cannot. The prepared rows take
+// `memory`, of few_prepared_bytes().
 int64_t plan_few(const Exec& e, const ProductArgs& product, std::span<const Type> types,
-                 std::span<std::byte> memory, const UnitArgs& ends_in, int64_t least, FewArgs& a) {
+                 std::span<std::byte> memory, const UnitArgs& ends_in, FewArgs& a) {
     const int64_t cols = few_columns(product.x.cols);
     if (!takes_units(product, types) || memory.size() < few_prepared_bytes(cols)) return 0;
     auto* const factor = reinterpret_cast<float*>(memory.data() + few_values_bytes(cols));
@@ -144,7 +144,7 @@ int64_t plan_few(const Exec& e, const ProductArgs& product, std::span<const Type
         a.prepared.sums[FewRows::of_group(group)] = next;
         next += cols / group * 8;
     }
-    const int64_t grid = plan_row_blocks(e, types, a, least);
+    const int64_t grid = plan_row_blocks(e, types, a);
     if (grid == 0) return 0;
     const auto table = static_cast<size_t>(a.table_bytes());
     const size_t room = std::min(few_sums_bytes, e.card->shared_per_block - table);

@@ -93,7 +93,7 @@ bool plan_pairs(const Exec& e, const OpArgs& a, size_t first, size_t n, const Un
     }
     const auto of = std::span<const Type>(types).first(n);
     if (!takes_units(product, of)) return false;
-    const int64_t grid = plan_row_blocks(e, of, product, 1, x.rows * p.n_used);
+    const int64_t grid = plan_row_blocks(e, of, product, x.rows * p.n_used);
     if (grid == 0) return false;
     to.dims = {grid, p.n_used, static_cast<int32_t>(x.rows), row_block_threads, gemv_shared_bytes(product)};
     return to.dims.shared <= e.card->shared_per_block && x.rows * grid <= attention_counters;

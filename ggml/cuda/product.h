@@ -81,28 +81,6 @@ size_t few_prepared_bytes(int64_t cols);
 bool multiply_few(const Exec&, const ProductArgs&, std::span<const Type> types, std::span<std::byte> memory,
                   const UnitArgs& ends_in = {false, {}, Tensor{}});
 
-// Products of one row or some, each with weights of some types as multiply_gemv() and multiply_few() take
-// them, that run one after the other; and the rotation and storing of what the last has made.
-constexpr size_t most_links = 5;
-struct ChainLink {
-    ProductArgs product;
-    std::array<Type, max_matmul_weights> types{};
-    std::span<std::byte> memory;  // for the rows, as multiply_few() asks for it
-    UnitArgs ends_in{false, {}, Tensor{}};
-
-    std::span<const Type> weights() const {
-        return std::span(types).first(static_cast<size_t>(product.segments));
-    }
-};
-struct Chained {
-    size_t links = 0;   // 0: nothing is done
-    size_t behind = 0;  // instructions
-};
-// Does the first of them in one launch, as many as it can; and, if that is all, the instructions `behind`
-// that rotate and store. Nothing where that would be one link alone. The second one: of two rows or more.
-Chained multiply_chain(const Exec&, std::span<const ChainLink> links, std::span<const BoundInstr> behind);
-Chained multiply_few_chain(const Exec&, std::span<const ChainLink> links, std::span<const BoundInstr> behind);
-
 // Products of rows that batch_applies() to, by weights of any types, in one launch; false, and nothing is
 // done, where there is no kernel for them. The memory is as large as these say, more for more rows.
 size_t batch_prepared_bytes(int64_t rows, int64_t cols);

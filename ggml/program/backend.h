@@ -109,8 +109,6 @@ class Backend {
     // Runs the instructions in order. Results in host memory may then be read; those in a device's own are
     // what download() will fetch.
     virtual Result<void> run(std::span<BoundInstr> instrs, Observer* observer) = 0;
-    // What it found out by measuring while it ran, a sentence each, since this was asked last.
-    virtual std::vector<std::string> findings() { return {}; }
 };
 
 }  // namespace nibble
