@@ -153,9 +153,9 @@ __device__ T kept(T v) {
 struct WarpShare {
     int first, units;
 
-    // One of 2^bits.
-    __device__ WarpShare(const RowBlockArgs& a, int bits) {
-        const int splits = 1 << bits, split = warp_index() & (splits - 1);
+    // One of 2^bits, the block's first warp having number `before`.
+    __device__ WarpShare(const RowBlockArgs& a, int bits, int before = 0) {
+        const int splits = 1 << bits, split = (before + warp_index()) & (splits - 1);
         const int all = a.units();
         const int most = (all + splits - 1) >> bits;
         first = kept(split * most);

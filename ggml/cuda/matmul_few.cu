@@ -16,15 +16,16 @@ namespace {
 #include "ggml/cuda/matmul_blocks.inl"
 #include "ggml/cuda/matmul_few_blocks.inl"
 
-// Block x: a row of x.
-__global__ void __launch_bounds__(row_block_threads) few_rows_kernel(FewArgs a) {
+// Block x: a row of x; y: a part of it.
+__global__ void __launch_bounds__(row_block_threads) few_rows_kernel(const __grid_constant__ FewArgs a) {
     wait_for_previous();
-    prepare_few_row(a, block_x());
+    prepare_few_row(a, block_x(), block_y());
 }
 
 // Block x: `height` row blocks, and as many again `grid_x()` times that further on.
 template <uint32_t... codes>
-__global__ void __launch_bounds__(row_block_threads, resident_blocks) few_kernel(FewArgs a) {
+__global__ void __launch_bounds__(row_block_threads, resident_blocks)
+    few_kernel(const __grid_constant__ FewArgs a) {
     few_product<codes...>(a, [] { wait_for_previous(); });
 }
 
@@ -49,7 +50,8 @@ bool multiply_few(const Exec& e, const ProductArgs& product, std::span<const Typ
     if (grid == 0 || few_row_shared_bytes(a) > e.card->shared_per_block) return false;
     return with_formats(
         types, [&]<uint32_t... codes>() {
-            launch(few_rows_kernel, Dims{product.x.rows, 1, 1, row_block_threads, few_row_shared_bytes(a)},
+            launch(few_rows_kernel,
+                   Dims{product.x.rows, 1 << a.row_bits, 1, row_block_threads, few_row_shared_bytes(a)},
                    *e.stream, a);
             launch(few_kernel<codes...>, Dims{grid, 1, 1, row_block_threads, few_shared_bytes(a)}, *e.stream,
                    a);

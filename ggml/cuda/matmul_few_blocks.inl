@@ -5,11 +5,19 @@
 
 struct FewArgs : RowBlockArgs {
     FewRows prepared;
-    int32_t turns = 0;  // after which sums become results
+    int32_t turns = 0;     // after which sums become results
+    int32_t row_bits = 0;  // of the number of blocks that make a row ready
+
+    // Launch units of a warp's share of a row that is made ready.
+    __host__ __device__ int row_units() const {
+        const int bits = block_warp_bits + row_bits;
+        return (units() + (1 << bits) - 1) >> bits;
+    }
 };
 
 // Of shared memory for sums, so that two thread blocks and the cached rows of x have room beside each other.
 constexpr size_t few_sums_bytes = 48 << 10;
+constexpr int most_row_bits = 3;  // blocks for a row, so that a warp has a unit or two of a long one
 constexpr int squares_bytes = block_warps * sizeof(float);
 // What a warp leaves of a row block: its fragment of sums, 16 bytes per lane.
 constexpr int fragment_floats = 16 * 8;
@@ -46,13 +54,14 @@ __device__ void sum_groups(const RowBlockArgs& a, const WarpShare& share, const 
     }
 }
 
-// The whole block.
-__device__ inline void prepare_few_row(const FewArgs& a, int64_t row) {
+// Part `part` of a row, the whole block.
+__device__ inline void prepare_few_row(const FewArgs& a, int64_t row, int part) {
     auto* const squares = reinterpret_cast<float*>(shared_memory());
-    const WarpShare share(a, block_warp_bits);
+    const WarpShare share(a, block_warp_bits + a.row_bits, part * block_warps);
     const Activations<8> to{a.prepared.values, nullptr, TileFormat::tiles(few_columns(a.x.cols))};
     const int unit_bytes = 2 << a.unit_bits;
-    const SharedRow own{shared_memory() + squares_bytes + share.first * unit_bytes, nullptr, unit_bytes};
+    const SharedRow own{shared_memory() + squares_bytes + warp_index() * a.row_units() * unit_bytes, nullptr,
+                        unit_bytes};
     const FewRow to_row{own, to.column(row), a.prepared.inverse + row, share.first, 1 << (a.unit_bits - 2)};
     if (a.unit_bits == 7)
         prepare_units<7>(a, share, a.x.row(row), to_row, squares);
@@ -66,7 +75,7 @@ __device__ inline void prepare_few_row(const FewArgs& a, int64_t row) {
     sum_groups<6>(a, share, own, row, a.prepared.sums[2]);
     sync_block();
     const float factor = units_factor(a, squares);
-    if (thread_index() == 0) a.prepared.factor[row] = factor;
+    if (part == 0 && thread_index() == 0) a.prepared.factor[row] = factor;
     keep_normed(a, row, factor);
 }
 
@@ -148,6 +157,9 @@ int64_t plan_few(const Exec& e, const ProductArgs& product, std::span<const Type
     if (grid == 0) return 0;
     const auto table = static_cast<size_t>(a.table_bytes());
     const size_t room = std::min(few_sums_bytes, e.card->shared_per_block - table);
+    // A norm's squares are added up by one block, in the order that one row has.
+    if (!a.norm.on)
+        while (a.row_bits < most_row_bits && a.row_units() > 1) ++a.row_bits;
     a.turns = static_cast<int32_t>(
         std::min<size_t>(static_cast<size_t>(a.slots / a.height), room / few_turn_bytes));
     return grid;
@@ -158,5 +170,5 @@ size_t few_shared_bytes(const FewArgs& a) {
     return static_cast<size_t>(a.table_bytes()) + static_cast<size_t>(a.turns) * few_turn_bytes;
 }
 size_t few_row_shared_bytes(const FewArgs& a) {
-    return squares_bytes + (static_cast<size_t>(a.units()) << a.unit_bits) * 2;
+    return squares_bytes + (static_cast<size_t>(a.row_units() * block_warps) << a.unit_bits) * 2;
 }
