@@ -30,8 +30,6 @@
 //                                     values (row lane / 4, columns 2 (lane % 4) and the next);
 //   load_matrix4_transposed(r, p)     of the transposed matrices
 //   atomic_add(int*, int)             returns the old value
-//   wait_for_count(p, n)              returns once the int at p is n or more; what others have released there
-//                                     is visible then. Only where blocks run at once (Dims::at_once)
 //   fence()                           orders the thread's writes before it and its reads after it, for the
 //                                     whole device; empties the multiprocessor's L1 cache
 //   atomic_add_release(int*, int)     the same as atomic_add, after the thread's writes, and those that a

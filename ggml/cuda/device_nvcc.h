@@ -140,12 +140,6 @@ __device__ inline int atomic_add_acquire_release(int* p, int v) {
     asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
     return old;
 }
-__device__ inline void wait_for_count(int* p, int n) {
-    int now;
-    do {
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(p) : "memory");
-    } while (now < n);
-}
 __device__ inline void fence() { __threadfence(); }
 
 __device__ inline float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -233,27 +227,18 @@ __device__ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uin
 template <class... P, class... A>
 void launch(void (*kernel)(P...), const Dims& dims, Stream& stream, A&&... args) {
     if (dims.x == 0 || dims.y == 0 || dims.z == 0) return;
-    if (!stream.enter(reinterpret_cast<const void*>(kernel), dims.shared, dims.at_once)) return;
-    cudaLaunchAttribute attributes[2]{};
-    unsigned n_attributes = 0;
-    if (stream.overlaps()) {
-        cudaLaunchAttribute& overlapped = attributes[n_attributes++];
-        overlapped.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        overlapped.val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (dims.at_once) {
-        cudaLaunchAttribute& cooperative = attributes[n_attributes++];
-        cooperative.id = cudaLaunchAttributeCooperative;
-        cooperative.val.cooperative = 1;
-    }
+    if (!stream.enter(reinterpret_cast<const void*>(kernel), dims.shared)) return;
+    cudaLaunchAttribute overlapped{};
+    overlapped.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlapped.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config{};
     config.gridDim =
         dim3(static_cast<unsigned>(dims.x), static_cast<unsigned>(dims.y), static_cast<unsigned>(dims.z));
     config.blockDim = dim3(static_cast<unsigned>(dims.threads));
     config.dynamicSmemBytes = dims.shared;
     config.stream = static_cast<cudaStream_t>(stream.handle());
-    config.attrs = attributes;
-    config.numAttrs = n_attributes;
+    config.attrs = &overlapped;
+    config.numAttrs = stream.overlaps() ? 1 : 0;
     const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
     if (error == cudaSuccess) return;
     (void)cudaGetLastError();

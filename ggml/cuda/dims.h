@@ -14,9 +14,6 @@ struct Dims {
     int32_t z = 1;
     int32_t threads = 32;
     size_t shared = 0;
-    // Blocks wait for each other (wait_for_count()), so all run at the same time: no more of them than
-    // Stream::blocks_at_once().
-    bool at_once = false;
 };
 
 }  // namespace nibble::cuda

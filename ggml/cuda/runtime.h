@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,11 +41,10 @@ Result<std::shared_ptr<std::byte>> allocate(int device, size_t bytes, std::strin
 // none yet would get the first one's context.
 Result<std::shared_ptr<std::byte>> allocate_pinned(int device, size_t bytes);
 
-// A point in the work of a stream, which can be waited for alone; `timed`: the device notes when it comes
-// there.
+// A point in the work of a stream, which can be waited for alone.
 class Mark {
   public:
-    static Result<Mark> create(int device, bool timed = false);
+    static Result<Mark> create(int device);
 
   private:
     friend class Stream;
@@ -73,8 +71,6 @@ class Stream {
     // that was never put is waited for at once.
     void put(Mark& mark);
     Result<void> wait(const Mark& mark);
-    // Between two timed marks; nothing as long as the work in front of them has not ended.
-    std::optional<double> milliseconds(const Mark& begin, const Mark& end);
 
     // Between the two, work is recorded instead of done; false: it would be done.
     bool begin_capture();
@@ -89,10 +85,7 @@ class Stream {
         if (error_.empty()) error_ = place_.empty() ? std::string(what) : cat(place_, ": ", what);
     }
     // Before a launch: makes the device the calling thread's, and grants the kernel its shared memory.
-    // `at_once`: two blocks of it on each multiprocessor.
-    bool enter(const void* kernel, size_t shared_bytes, bool at_once = false);
-    // So many blocks of a kernel can run at the same time; 0: they cannot wait for each other.
-    int64_t blocks_at_once(const void* kernel, int threads, size_t shared_bytes);
+    bool enter(const void* kernel, size_t shared_bytes);
     // The emulation's way in: runs one launch, or records it.
     void emulate(const Dims& dims, std::function<void()> kernel);
 

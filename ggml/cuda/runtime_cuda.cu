@@ -235,11 +235,10 @@ Result<void> Stream::synchronize() {
     return outcome();
 }
 
-Result<Mark> Mark::create(int device, bool timed) {
+Result<Mark> Mark::create(int device) {
     cudaEvent_t event = nullptr;
     cudaError_t e = cudaSetDevice(device);
-    if (e == cudaSuccess)
-        e = cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming);
+    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     if (e != cudaSuccess) return error_of(device, e);
     Mark mark;
     mark.state_ =
@@ -263,41 +262,16 @@ Result<void> Stream::wait(const Mark& mark) {
 // A thread that did not create the stream may have another device, or none yet; a launch there would fail.
 // And a kernel gets all that a block can have, once and for all: a smaller grant later would be one too small
 // for launches of it that a graph has recorded.
-bool Stream::enter(const void* kernel, size_t shared_bytes, bool at_once) {
+bool Stream::enter(const void* kernel, size_t shared_bytes) {
     constexpr size_t granted = size_t{48} << 10;
     cudaError_t e = cudaSetDevice(device_);
     if (e == cudaSuccess && shared_bytes > granted)
         e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_);
-    const bool common = at_once ? shared_bytes <= granted : shared_bytes <= common_shared;
-    if (e == cudaSuccess && kernel && overlaps_ && (common || at_once))
-        e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 common ? common_carveout : static_cast<int>(cudaSharedmemCarveoutMaxShared));
+    if (e == cudaSuccess && kernel && overlaps_ && shared_bytes <= common_shared)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, common_carveout);
     if (e == cudaSuccess) return true;
     failed(cudaGetErrorString(e));
     return false;
-}
-
-int64_t Stream::blocks_at_once(const void* kernel, int threads, size_t shared_bytes) {
-    int can = 0, multiprocessors = 0, each = 0;
-    if (!enter(kernel, shared_bytes, true)) return 0;
-    cudaError_t e = cudaDeviceGetAttribute(&can, cudaDevAttrCooperativeLaunch, device_);
-    if (e == cudaSuccess && !can) return 0;
-    if (e == cudaSuccess)
-        e = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_);
-    if (e == cudaSuccess)
-        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, shared_bytes);
-    if (e == cudaSuccess) return int64_t{multiprocessors} * each;
-    (void)cudaGetLastError();
-    return 0;
-}
-
-std::optional<double> Stream::milliseconds(const Mark& begin, const Mark& end) {
-    float ms = 0;
-    const cudaError_t e = cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(begin.state_.get()),
-                                               static_cast<cudaEvent_t>(end.state_.get()));
-    if (e == cudaSuccess) return ms;
-    (void)cudaGetLastError();  // that it has not come there yet is no failure
-    return {};
 }
 
 bool Stream::begin_capture() {

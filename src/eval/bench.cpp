@@ -14,9 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A GPU runs a step by itself the first times that it comes, then records it, and replays it from then on: a
+// A GPU runs a step by itself the first time that it comes, then records it, and replays it from then on: a
 // prompt of one step has to come so often.
-constexpr int most_untimed = 3;
+constexpr int most_untimed = 2;
 constexpr std::chrono::milliseconds warm_enough{500};
 
 class Session {

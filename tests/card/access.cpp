@@ -69,19 +69,7 @@ void atomic_add(Machine& m, const Instruction& i, Lanes on) {
         std::memcpy(&old, p, sizeof old);
         const T sum = old + value<T>(m.cells(i.in[1]), lane);
         std::memcpy(p, &sum, sizeof sum);
-        ++m.events;
         if (i.out[0] != no_slot) set_value<T>(m.cells(i.out[0]), lane, old);
-    });
-}
-
-// A load that acquires what others have released. A warp that reads the same again lets the others go on.
-void load_acquire(Machine& m, const Instruction& i, Lanes on) {
-    load<Space::global, int32_t>(m, i, on);
-    each_lane(on, [&](int lane) {
-        const uint64_t address = address_of(m, i, 0, lane), answer = m.cells(i.out[0])[lane];
-        m.warp->yields = m.warp->asked_for == address && m.warp->answer == answer;
-        m.warp->asked_for = address;
-        m.warp->answer = answer;
     });
 }
 
@@ -200,7 +188,6 @@ Handler access_handler(const std::string& name) {
         add_space<Space::parameter>(*t, ".param");
         add_space<Space::generic>(*t, "");
         (*t)["griddepcontrol.wait"] = wait_for_launches;
-        (*t)["ld.acquire.global.s32"] = load_acquire;
         (*t)["cp.async.shared.global"] = copy_async;
         (*t)["cp.async.commit_group"] = close_group;
         (*t)["cp.async.wait_group"] = wait_for_groups;

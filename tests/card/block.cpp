@@ -139,26 +139,25 @@ void set_special(Machine& m, const Launch& l, const std::array<uint32_t, 3>& blo
     for (const uint32_t n : l.grid) set(n, 0);
 }
 
-// Barriers are met when every warp that has not ended is at one. False: the block waits for others.
-bool run_block(Machine& m, std::span<Warp> warps, bool at_once, std::mt19937& order_of) {
+// Barriers are met when every warp that has not ended is at one.
+void run_block(Machine& m, std::span<Warp> warps, std::mt19937& order_of) {
     std::vector<Warp*> order;
     for (Warp& w : warps) order.push_back(&w);
     while (true) {
-        const uint64_t events = m.events;
+        const uint64_t events = m.copy_events;
         std::ranges::shuffle(order, order_of);
         for (Warp* w : order) {
             m.warp = w;
             if (!w->ended) run_warp(m);
         }
         if (std::ranges::any_of(warps, &Warp::yields)) {
-            if (m.events != events) continue;
-            if (at_once) return false;
-            throw Fault("a barrier is waited for whose turn does not end");
+            if (m.copy_events == events) throw Fault("a barrier is waited for whose turn does not end");
+            continue;
         }
         if (std::ranges::all_of(warps, &Warp::ended)) {
             for (const auto& [at, barrier] : m.copy_barriers)
                 if (!barrier.copies.empty()) throw Fault("a block ended with copies under way");
-            return true;
+            return;
         }
         m.published = true;
         for (Warp& w : warps) {
@@ -168,76 +167,42 @@ bool run_block(Machine& m, std::span<Warp> warps, bool at_once, std::mt19937& or
     }
 }
 
-// A block, and the multiprocessor that runs it.
-struct Running {
-    Machine m;
-    std::vector<Warp> warps;  // keep their memory
-    std::vector<std::max_align_t> shared;
-    std::array<uint32_t, 3> block{};
-    bool ended = false;
-
-    void begin_block(const Launch& l, const std::array<uint32_t, 3>& at) {
-        const Kernel& k = *l.kernel;
-        const size_t bytes = k.static_shared + l.dynamic_shared;
-        block = at, ended = false;
-        shared.resize(bytes / sizeof(std::max_align_t) + 1);
-        warps.resize(std::max<size_t>(warps.size(), n_warps(l)));
-        m = Machine{};
-        m.kernel = &k;
-        m.parameters = l.parameters;
-        m.shared = {reinterpret_cast<std::byte*>(shared.data()), bytes};
-        std::ranges::fill(m.shared, std::byte{0xff});
-        for (size_t w = 0; w < n_warps(l); ++w) {
-            const auto first = static_cast<uint32_t>(w * warp_size);
-            begin(warps[w], l, first);
-            m.warp = &warps[w];
-            set_special(m, l, block, first);
-        }
-    }
-    void go_on(const Launch& l, std::mt19937& order_of) {
-        ended = run_block(m, std::span(warps).first(n_warps(l)), l.at_once, order_of);
-    }
-    static size_t n_warps(const Launch& l) { return (l.threads + warp_size - 1) / warp_size; }
-};
-
 }  // namespace
 
 void run(const Launch& l) {
-    thread_local std::vector<Running> pool(1);
+    thread_local std::vector<Warp> pool;  // keeps its memory
     std::mt19937 order_of(1);
+    const Kernel& k = *l.kernel;
+    const size_t n_warps = (l.threads + warp_size - 1) / warp_size;
+    if (pool.size() < n_warps) pool.resize(n_warps);
+    const std::span<Warp> warps(pool.data(), n_warps);
+    std::vector<std::max_align_t> shared((k.static_shared + l.dynamic_shared) / sizeof(std::max_align_t) + 1);
+    Machine m;
+    m.kernel = &k;
+    m.shared = {reinterpret_cast<std::byte*>(shared.data()), k.static_shared + l.dynamic_shared};
+    m.parameters = l.parameters;
     const uint64_t blocks = uint64_t{l.grid[0]} * l.grid[1] * l.grid[2];
     const uint64_t stride = blocks % 7 ? 7 : blocks % 11 ? 11 : 1;
-    if (l.at_once && pool.size() < blocks) pool.resize(blocks);
-    const auto at_once = std::span(pool).first(l.at_once ? blocks : 1);
-    Running* now = nullptr;
+    std::array<uint32_t, 3> block{};
     try {
         for (uint64_t n = 0; n < blocks; ++n) {
             const uint64_t b = n * stride % blocks;
-            now = &at_once[n % at_once.size()];
-            now->begin_block(
-                l, {static_cast<uint32_t>(b % l.grid[0]), static_cast<uint32_t>(b / l.grid[0] % l.grid[1]),
-                    static_cast<uint32_t>(b / l.grid[0] / l.grid[1])});
-            now->go_on(l, order_of);
-        }
-        const auto waits = [](const Running& r) { return !r.ended; };
-        const auto events = [&] {
-            uint64_t all = 0;
-            for (const Running& r : at_once) all += r.m.events + r.ended;
-            return all;
-        };
-        while (std::ranges::any_of(at_once, waits)) {
-            const uint64_t before = events();
-            for (Running& r : at_once) {
-                now = &r;
-                if (!r.ended) r.go_on(l, order_of);
+            block = {static_cast<uint32_t>(b % l.grid[0]), static_cast<uint32_t>(b / l.grid[0] % l.grid[1]),
+                     static_cast<uint32_t>(b / l.grid[0] / l.grid[1])};
+            std::ranges::fill(m.shared, std::byte{0xff});
+            m.published = true;
+            m.copy_barriers.clear();
+            for (size_t w = 0; w < n_warps; ++w) {
+                const auto first = static_cast<uint32_t>(w * warp_size);
+                begin(warps[w], l, first);
+                m.warp = &warps[w];
+                set_special(m, l, block, first);
             }
-            if (events() == before) throw Fault("blocks wait for each other");
+            run_block(m, warps, order_of);
         }
     } catch (const Fault& f) {
-        const auto& block = now->block;
-        throw Fault(
-            cat(f.what(), "\n  in block (", block[0], ", ", block[1], ", ", block[2], ") of ", l.kernel->name,
-                now->m.now ? cat("\n  line ", now->m.now->line, ": ", now->m.now->text) : std::string()));
+        throw Fault(cat(f.what(), "\n  in block (", block[0], ", ", block[1], ", ", block[2], ") of ", k.name,
+                        m.now ? cat("\n  line ", m.now->line, ": ", m.now->text) : std::string()));
     }
 }
 

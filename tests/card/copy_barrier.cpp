@@ -41,7 +41,7 @@ void end_turn(Machine& m, CopyBarrier& b) {
     b.missing = b.arrivals;
     b.expected = b.asked_for = 0;
     ++b.turn;
-    ++m.events;
+    ++m.copy_events;
 }
 
 template <bool expects>
@@ -51,7 +51,7 @@ void arrive(Machine& m, const Instruction& i, Lanes on) {
         if (b.missing == 0) throw Fault("more arrivals than a barrier has");
         --b.missing;
         if (expects) b.expected += value<uint32_t>(m.cells(i.in[1]), lane);
-        ++m.events;
+        ++m.copy_events;
         if (b.expected == 0) end_turn(m, b);
     });
 }
@@ -68,7 +68,7 @@ void copy(Machine& m, const Instruction& i, Lanes on) {
         CopyBarrier& b = barrier_at(m, address_of(m, i, 3, lane));
         b.copies.push_back({to, bytes, from});
         b.asked_for += bytes;
-        ++m.events;
+        ++m.copy_events;
     });
 }
 

@@ -79,10 +79,9 @@ struct Launch {
     size_t dynamic_shared = 0;
     bool overlaps = false;  // with the launch before: until it waits, it may read constants
     std::vector<std::byte> parameters;
-    bool at_once = false;  // its blocks may wait for each other
 };
 
-// Runs all blocks, one after the other or, at once, in turns, in an order of its own. Throws Fault.
+// Runs all blocks, one after the other, in an order of its own. Throws Fault.
 void run(const Launch& launch);
 
 // A copy into shared memory that no one has waited for: it has not happened yet.
@@ -132,8 +131,7 @@ struct Warp {
     Lanes waited = 0;       // for the launches before
     Lanes unpublished = 0;  // that have not shown their copies to the tensor cores
     bool at_barrier = false, ended = false;
-    bool yields = false;                 // to the others: it asks for something again and again
-    uint64_t asked_for = 0, answer = 0;  // an address, and what was there
+    bool yields = false;  // to the others: it asks for something again and again
 };
 
 struct Machine {
@@ -145,7 +143,7 @@ struct Machine {
     Bounds recent;          // the allocation last used
     bool published = true;  // all that was copied to shared memory before the last barrier
     std::map<uint32_t, CopyBarrier> copy_barriers;  // by address
-    uint64_t events = 0;                            // that somebody may have asked for
+    uint64_t copy_events = 0;                       // of all of them
 
     uint64_t* cells(int slot) {
         return slot >= 0

@@ -287,8 +287,7 @@ class KernelParser {
         const bool no_result = (root == "mbarrier" && parts[1] == "init") || root == "st" || root == "red" ||
                                root == "cp" || root == "wgmma" || root == "fence";
         operands(i, o, no_result ? 0 : 1);
-        std::string name = plain_name(parts);
-        if (root == "ld" && has("acquire")) name.insert(2, ".acquire");
+        const std::string name = plain_name(parts);
         if (name.ends_with(".pred") && is_number(o.back()))
             i.in[0] = constant(number(o.back()) ? ~uint64_t{0} : 0);
         i.run = elementwise_handler(name);

@@ -69,22 +69,6 @@ void last_block_kernel(int* out) {
     if (*before + 1 == grid_x()) out[256 + i] = out[i] + out[64 + i];
 }
 
-// Each block reads what another has written, once it has counted itself.
-template <bool right>
-void blocks_at_once_kernel(int* out) {
-    wait_for_previous();
-    int* const counter = out + 128;
-    const int i = thread_index();
-    out[block_x() * 64 + i] = i;
-    sync_block();
-    if (i == 0) {
-        atomic_add_release(counter, 1);
-        if (right) wait_for_count(counter, static_cast<int>(grid_x()));
-    }
-    sync_block();
-    out[256 + block_x() * 64 + i] = out[(1 - block_x()) * 64 + i];
-}
-
 // Each thread has 16 bytes copied and reads those of another.
 template <bool right>
 void copies_kernel(int* out) {
@@ -128,12 +112,11 @@ void last_thread_kernel(int*) {
 }
 
 // Twice, on memory that partly overlaps.
-void run(void (*kernel)(int*), bool at_once) {
+void run(void (*kernel)(int*)) {
     auto stream = Stream::create(0);
     REQUIRE(stream);
     std::vector<int> out(512);
-    for (int* at : {out.data(), out.data() + 128})
-        launch(kernel, Dims{2, 1, 1, 64, 1024, at_once}, *stream, at);
+    for (int* at : {out.data(), out.data() + 128}) launch(kernel, Dims{2, 1, 1, 64, 1024}, *stream, at);
     CHECK(stream->synchronize());
 }
 
@@ -142,7 +125,6 @@ struct Fault {
     void (*right)(int*);
     void (*wrong)(int*);
     std::string says = "data race";
-    bool at_once = false;
 };
 
 const Fault faults[] = {
@@ -150,7 +132,6 @@ const Fault faults[] = {
     {"warp barrier", warp_barrier_kernel<true>, warp_barrier_kernel<false>},
     {"blocks", blocks_kernel<true>, blocks_kernel<false>},
     {"last block", last_block_kernel<true>, last_block_kernel<false>},
-    {"blocks at once", blocks_at_once_kernel<true>, blocks_at_once_kernel<false>, "data race", true},
     {"copies", copies_kernel<true>, copies_kernel<false>},
     {"reused stage", reused_stage_kernel<true>, reused_stage_kernel<false>},
     {"launches", launches_kernel<true>, launches_kernel<false>},
@@ -176,13 +157,13 @@ std::pair<int, std::string> planted(const std::string& name) {
 TEST_CASE("a planted fault" * doctest::skip()) {
     const char* const name = std::getenv("NIBBLE_FAULT");
     for (const Fault& f : faults)
-        if (name && name == f.name) run(f.wrong, f.at_once);
+        if (name && name == f.name) run(f.wrong);
 }
 
 TEST_CASE("races of emulated kernels are found, and no others") {
     for (const Fault& f : faults) {
         INFO(f.name);
-        run(f.right, f.at_once);
+        run(f.right);
         const auto [code, output] = planted(f.name);
         CHECK(code == 66);
         CHECK_MESSAGE(output.find(f.says) != std::string::npos, output);

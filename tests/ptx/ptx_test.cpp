@@ -172,44 +172,6 @@ TEST_CASE("warps wait for each other at the block's barrier") {
     for (uint32_t i = 0; i < 128; ++i) CHECK(r[i] == 127 - i);
 }
 
-namespace {
-
-// Each thread counts itself, waits until the count is `until`, and leaves it.
-std::string waiting(int until) {
-    return cat(
-        "atom.add.release.gpu.global.s32 %r2, [%rd1], 1;\nAGAIN: ld.acquire.gpu.global.s32 %r3, "
-        "[%rd1];\nsetp.lt.s32 %p1, %r3, ",
-        until, ";\n@%p1 bra AGAIN;\nbar.sync 0;\nst.global.u32 [%rd1+4], %r3;");
-}
-
-// What is found wrong with three blocks of 64 threads that do so.
-std::string fault_of_waiting(int until, bool at_once) {
-    const Kernel k = kernel(waiting(until));
-    std::byte* const memory = allocate(8);
-    std::memset(memory, 0, 8);
-    Launch l{&k, {3, 1, 1}, 64, 0, false, std::vector<std::byte>(k.parameter_bytes), at_once};
-    std::memcpy(l.parameters.data(), &memory, sizeof memory);
-    std::string fault;
-    try {
-        run(l);
-    } catch (const Fault& f) {
-        fault = f.what();
-    }
-    std::array<uint32_t, 2> seen{};
-    std::memcpy(seen.data(), memory, sizeof seen);
-    release(memory);
-    if (fault.empty()) CHECK(seen == std::array<uint32_t, 2>{192, 192});
-    return fault;
-}
-
-}  // namespace
-
-TEST_CASE("blocks that run at once wait for each other") {
-    CHECK(fault_of_waiting(192, true) == "");
-    CHECK(found(fault_of_waiting(193, true), "blocks wait for each other"));
-    CHECK(found(fault_of_waiting(192, false), "whose turn does not end"));
-}
-
 TEST_CASE("an asynchronous copy happens when it is waited for") {
     const char* const copy = R"(
     mul.wide.u32 %rd2, %r1, 4;

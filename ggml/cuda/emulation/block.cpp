@@ -49,8 +49,7 @@ namespace {
 constexpr size_t stack_bytes = size_t{256} << 10;
 constexpr int max_warps = 32;
 
-// asks: again and again whether what it waits for, copies or other blocks, has come.
-enum class State : uint8_t { ready, at_warp, at_block, asks, ended };
+enum class State : uint8_t { ready, at_warp, at_block, at_copies, ended };
 
 struct Copy {
     void* to;
@@ -106,24 +105,22 @@ struct FreeShared {
 
 // The threads that run one block after another, as a multiprocessor would.
 struct Team {
-    Place place;  // of the block
     std::vector<std::unique_ptr<Fiber>> fibers;
     std::unique_ptr<std::byte, FreeShared> shared;
     bool published = true;  // all that was copied before the last barrier
     Barrier block_barrier, warp_barrier[max_warps];
     std::unordered_map<uint32_t, CopyBarrier> copy_barriers;  // by address
-    bool ended = false;                                       // the block
+    int64_t copy_events = 0;                                  // of all of them
 };
 
 // One per host thread that emulates.
 struct Machine {
+    Place place;
     // Blocks are in no order, and a launch may begin before the last one has ended. With two teams that take
     // turns, and two others for the next launch, races between neighbours of either kind are found as well.
-    std::vector<Team> teams = std::vector<Team>(watching_races ? 4 : 1);
-    std::vector<Team> at_once;  // one for each block
-    Team* team = teams.data();
-    int64_t events = 0;  // that somebody may have asked for
-    bool odd = false;    // the launch; two turns as for a rendezvous
+    Team teams[watching_races ? 4 : 1];
+    Team* team = teams;
+    bool odd = false;  // the launch; two turns as for a rendezvous
     char ended[2];
     std::vector<Slot> slots[2] = {std::vector<Slot>(32 * max_warps), std::vector<Slot>(32 * max_warps)};
     StackSwitch scheduler;
@@ -144,8 +141,7 @@ Machine& machine() {
 }
 
 Fiber& fiber(int thread) { return *machine().team->fibers[static_cast<size_t>(thread)]; }
-Place& place() { return machine().team->place; }
-Fiber& running() { return fiber(place().thread); }
+Fiber& running() { return fiber(machine().place.thread); }
 
 void before_switch([[maybe_unused]] void** fake, [[maybe_unused]] const void* stack,
                    [[maybe_unused]] size_t size) {
@@ -214,7 +210,7 @@ void prepare(Fiber& f) {
 
 void resume(int thread) {
     Machine& m = machine();
-    place().thread = thread;
+    m.place.thread = thread;
     Fiber& f = running();
     before_switch(&m.scheduler_fake, f.stack.get(), stack_bytes);
     f.strand.enter();
@@ -222,24 +218,24 @@ void resume(int thread) {
     after_switch(m.scheduler_fake, nullptr, nullptr);
 }
 
-// Runs a warp until its lanes wait for the block or have ended, or one of them has asked in vain.
+// Runs a warp until its lanes wait for the block or have ended, or one of them for copies once more.
 void run_warp(int first) {
     Machine& m = machine();
     const auto state = [&](int i) -> State& { return fiber(first + i).state; };
     for (int i = 0; i < 32; ++i)
-        if (state(i) == State::asks) state(i) = State::ready;
+        if (state(i) == State::at_copies) state(i) = State::ready;
     for (;;) {
         for (int i = 0; i < 32; ++i) {
             const int l = m.backwards ? 31 - i : i;
             if (state(l) == State::ready) resume(first + l);
         }
         m.backwards = !m.backwards;
-        int waiting = 0, asking = 0;
+        int waiting = 0, for_copies = 0;
         for (int i = 0; i < 32; ++i) {
             waiting += state(i) == State::at_warp;
-            asking += state(i) == State::asks;
+            for_copies += state(i) == State::at_copies;
         }
-        if (waiting == 0 || asking != 0) return;
+        if (waiting == 0 || for_copies != 0) return;
         if (waiting != 32) fail("a warp collective is not reached by all lanes");
         for (int i = 0; i < 32; ++i) state(i) = State::ready;
     }
@@ -269,30 +265,26 @@ void as_each(std::span<Team> teams, size_t threads, Do act) {
     Strand::enter(machine().scheduler_strand);
 }
 
-// Until the block has ended; or, where blocks run at once, until it waits for others.
 void run_block() {
     Machine& m = machine();
-    const int threads = place().dims.threads, warps = threads / 32;
+    const int threads = m.place.dims.threads, warps = threads / 32;
     for (;;) {
-        const int64_t events = m.events;
+        const int64_t events = m.team->copy_events;
         const bool backwards = m.backwards;
         for (int i = 0; i < warps; ++i) run_warp(32 * (backwards ? warps - 1 - i : i));
-        int waiting = 0, asking = 0, ended = 0;
+        int waiting = 0, for_copies = 0, ended = 0;
         for (int i = 0; i < threads; ++i) {
             waiting += fiber(i).state == State::at_block;
-            asking += fiber(i).state == State::asks;
+            for_copies += fiber(i).state == State::at_copies;
             ended += fiber(i).state == State::ended;
         }
-        if (asking != 0) {
-            if (m.events != events) continue;
-            if (place().dims.at_once) return;
-            fail("threads wait for what does not come");
+        if (for_copies != 0) {
+            if (m.team->copy_events == events) fail("threads wait for what does not come");
+            continue;
         }
         if (ended == threads) {
             for (const auto& [at, barrier] : m.team->copy_barriers)
                 if (!barrier.copies.empty()) fail("a block ended with copies under way");
-            m.team->ended = true;
-            ++m.events;
             return;
         }
         if (waiting != threads) fail("a barrier is not reached by all threads of the block");
@@ -304,39 +296,13 @@ void run_block() {
     }
 }
 
-// For as many blocks as run at once, or for those of the launch in turn.
-std::span<Team> teams_for(const Dims& dims) {
-    Machine& m = machine();
-    if (!dims.at_once)
-        return watching_races ? std::span<Team>(m.teams).subspan(m.odd ? 2 : 0, 2) : std::span<Team>(m.teams);
-    const auto blocks = static_cast<size_t>(dims.x * dims.y * dims.z);
-    if (m.at_once.size() < blocks) m.at_once.resize(blocks);
-    return std::span<Team>(m.at_once).first(blocks);
-}
-
-// Blocks that wait for each other go on in turns.
-void finish_blocks(std::span<Team> teams) {
-    Machine& m = machine();
-    for (bool again = true; again;) {
-        again = false;
-        const int64_t events = m.events;
-        for (Team& t : teams) {
-            if (t.ended) continue;
-            m.team = &t;
-            run_block();
-            again |= !t.ended;
-        }
-        if (again && m.events == events) fail("blocks wait for what does not come");
-    }
-}
-
 }  // namespace
 
-const Place& current() { return place(); }
+const Place& current() { return machine().place; }
 
 const Slot* exchange(const Slot& mine) {
     Machine& m = machine();
-    const auto thread = static_cast<size_t>(place().thread);
+    const auto thread = static_cast<size_t>(m.place.thread);
     auto& slots = m.slots[running().exchange ^= 1];
     slots[thread] = mine;
     to_scheduler(State::at_warp);  // which brings no order into what lanes have written elsewhere
@@ -350,7 +316,7 @@ void wait_for_previous() {
 
 void wait_for_warp() {
     Fiber& f = running();
-    meet(machine().team->warp_barrier[place().thread / 32], f.warp_barrier, State::at_warp);
+    meet(machine().team->warp_barrier[machine().place.thread / 32], f.warp_barrier, State::at_warp);
 }
 void wait_for_block() {
     Fiber& f = running();
@@ -375,14 +341,7 @@ int atomic_add(int* p, int v) {
     f.counter = p;
     const int old = *p;
     *p += v;
-    ++machine().events;
     return old;
-}
-
-void wait_for_count(int* p, int n) {
-    if (!place().dims.at_once) fail("a block waits for another, and they need not run at once");
-    while (*p < n) to_scheduler(State::asks);
-    acquire(p);
 }
 
 void fence() {
@@ -438,7 +397,7 @@ void end_turn(CopyBarrier& b) {
     b.missing = b.arrivals;
     b.expected = b.asked_for = 0;
     ++b.turn;
-    ++machine().events;
+    ++machine().team->copy_events;
 }
 
 }  // namespace
@@ -460,7 +419,7 @@ void arrive(uint32_t at, int bytes) {
     release(&b.order);
     --b.missing;
     b.expected += bytes;
-    ++machine().events;
+    ++machine().team->copy_events;
     if (b.expected == 0) end_turn(b);
 }
 
@@ -470,12 +429,12 @@ void queue_bulk(uint32_t to, const void* global, int bytes, uint32_t at, bool co
         fail("a copy in one piece is not aligned to 16 bytes");
     if (!constant && !running().waited) fail("a copy in one piece before wait_for_previous()");
     CopyBarrier& b = copy_barrier(at);
-    std::byte* const shared = place().shared + to;
+    std::byte* const shared = machine().place.shared + to;
     for (int i = 0; i < bytes; i += 16) note_write16(shared + i);  // from now on at any time
     release(&b.order);
     b.copies.push_back({shared, from, bytes});
     b.asked_for += bytes;
-    ++machine().events;
+    ++machine().team->copy_events;
 }
 
 void wait_for_turn(uint32_t at, uint32_t turn) {
@@ -483,7 +442,7 @@ void wait_for_turn(uint32_t at, uint32_t turn) {
     for (;;) {
         if (b.expected != 0) end_turn(b);
         if ((b.turn & 1) != turn) break;
-        to_scheduler(State::asks);
+        to_scheduler(State::at_copies);
     }
     acquire(&b.order);
 }
@@ -501,11 +460,13 @@ void fail(const char* what) {
 
 void run_grid(const Dims& dims, std::shared_ptr<const std::function<void()>> kernel, bool overlaps) {
     Machine& m = machine();
+    m.place.dims = dims;
     if (dims.threads % 32 != 0 || dims.threads <= 0 || dims.threads > 32 * max_warps)
         fail("a block has a multiple of 32 threads, at most 1024");
     const auto threads = static_cast<size_t>(dims.threads);
     m.odd = !m.odd;
-    const std::span<Team> teams = teams_for(dims);
+    const std::span<Team> teams =
+        watching_races ? std::span<Team>(m.teams).subspan(m.odd ? 2 : 0, 2) : std::span<Team>(m.teams);
     for (Team& t : teams)
         while (t.fibers.size() < threads) t.fibers.push_back(new_fiber());
     m.kernel = kernel.get();
@@ -517,18 +478,14 @@ void run_grid(const Dims& dims, std::shared_ptr<const std::function<void()>> ker
             f.follows = false;
             if (!overlaps) follow_previous(f);
         });
-    size_t next = 0;
-    const auto begin = [&](int64_t x, int y, int z) {
-        m.team = &teams[next++ % teams.size()];
-        m.team->place = {dims, x, y, z, 0, new_shared(*m.team, dims.shared)};
-        m.team->ended = false;
-        for (size_t i = 0; i < threads; ++i) prepare(*m.team->fibers[i]);
-        run_block();
-    };
-    for (int z = 0; z < dims.z; ++z)
-        for (int y = 0; y < dims.y; ++y)
-            for (int64_t x = 0; x < dims.x; ++x) begin(x, y, z);
-    if (dims.at_once) finish_blocks(teams);
+    for (m.place.z = 0; m.place.z < dims.z; ++m.place.z)
+        for (m.place.y = 0; m.place.y < dims.y; ++m.place.y)
+            for (m.place.x = 0; m.place.x < dims.x; ++m.place.x) {
+                m.team = m.team == &teams.front() ? &teams.back() : &teams.front();
+                m.place.shared = new_shared(*m.team, dims.shared);
+                for (size_t i = 0; i < threads; ++i) prepare(*m.team->fibers[i]);
+                run_block();
+            }
     // The host goes on as if nothing of the launch had happened yet.
     if (!watching_races) return;
     as_each(teams, threads, [&](Fiber&) { release(&m.ended[m.odd]); });

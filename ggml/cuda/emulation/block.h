@@ -37,7 +37,6 @@ void wait_for_block();
 int atomic_add(int* p, int v);
 int atomic_add_release(int* p, int v);
 int atomic_add_acquire_release(int* p, int v);
-void wait_for_count(int* p, int n);
 void fence();
 
 // Copies of 16 bytes (zeros from a null pointer) in groups; done when fewer than `under_way` newer groups
@@ -62,10 +61,9 @@ bool shared_is_published();
 // Ends the program: the kernel does what no GPU would allow.
 [[noreturn]] void fail(const char* what);
 
-// Runs a kernel for every block of the launch, one after the other, or where blocks run at once, in turns
-// until they wait for each other. For the watch over races the host goes on as if that had not happened yet,
-// until wait_for_launches(); with `overlaps` the launch begins as if the one before had not, until
-// wait_for_previous().
+// Runs a kernel for every block of the launch, one after the other. For the watch over races the host goes on
+// as if that had not happened yet, until wait_for_launches(); with `overlaps` the launch begins as if the one
+// before had not, until wait_for_previous().
 void run_grid(const Dims& dims, std::shared_ptr<const std::function<void()>> kernel, bool overlaps);
 void wait_for_launches();
 

@@ -135,7 +135,6 @@ inline void load_matrix4_transposed(uint32_t (&r)[4], const void* p) {
 inline int atomic_add(int* p, int v) { return emulation::atomic_add(p, v); }
 inline int atomic_add_release(int* p, int v) { return emulation::atomic_add_release(p, v); }
 inline int atomic_add_acquire_release(int* p, int v) { return emulation::atomic_add_acquire_release(p, v); }
-inline void wait_for_count(int* p, int n) { emulation::wait_for_count(p, n); }
 inline void fence() { emulation::fence(); }
 
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }

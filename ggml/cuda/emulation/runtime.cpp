@@ -28,10 +28,8 @@ struct Stream::Recording {
     struct Count {
         size_t sent = 0, fetched = 0;
     };
-    Count waited;      // for so many, ever
-    int64_t done = 0;  // pieces of work: the time of this card
+    Count waited;  // for so many, ever
     Count begun() const { return {waited.sent + sent.size(), waited.fetched + fetched.size()}; }
-    struct Place;
     void wait(Count until);
 };
 
@@ -89,10 +87,8 @@ template <class R, class F>
 void perform(R& recording, F work) {
     if (recording.active)
         recording.work.push_back(std::move(work));
-    else {
+    else
         work();
-        ++recording.done;
-    }
 }
 }  // namespace
 
@@ -118,25 +114,10 @@ void Stream::fill(std::byte* dst, uint8_t value, size_t bytes) {
     });
 }
 
-bool Stream::enter(const void*, size_t shared_bytes, bool) {
+bool Stream::enter(const void*, size_t shared_bytes) {
     if (shared_bytes <= static_cast<size_t>(most_shared_)) return true;
     failed(cat(shared_bytes, " bytes of shared memory; a block can have ", most_shared_));
     return false;
-}
-
-namespace {
-// With the registers that a thread has in kernels which ask for the most.
-int64_t resident(const Card& card, int threads, size_t shared) {
-    constexpr int registers = 1 << 16, each = 128;
-    const size_t all = card.shared_per_block + 1024;
-    return card.multiprocessors *
-           std::min<int64_t>(registers / (each * threads), static_cast<int64_t>(all / (shared + 1024)));
-}
-}  // namespace
-
-int64_t Stream::blocks_at_once(const void*, int threads, size_t shared_bytes) {
-    const auto c = card(device_);
-    return c ? resident(*c, threads, shared_bytes) : 0;
 }
 
 void Stream::emulate(const Dims& dims, std::function<void()> kernel) {
@@ -145,8 +126,6 @@ void Stream::emulate(const Dims& dims, std::function<void()> kernel) {
     if (dims.x < 0 || dims.x > INT32_MAX || dims.y < 0 || dims.y > most_blocks || dims.z < 0 ||
         dims.z > most_blocks)
         return failed(cat("a grid of ", dims.x, " x ", dims.y, " x ", dims.z, " blocks"));
-    if (dims.at_once && dims.x * dims.y * dims.z > blocks_at_once(nullptr, dims.threads, dims.shared))
-        return failed(cat(dims.x * dims.y * dims.z, " blocks at once: too many"));
     auto kept = std::make_shared<const std::function<void()>>(std::move(kernel));
     perform(*recording_, [dims, kept, overlaps = overlaps_] { emulation::run_grid(dims, kept, overlaps); });
 }
@@ -179,29 +158,18 @@ Result<void> Stream::synchronize() {
     return outcome();
 }
 
-// A mark knows how many copies and pieces of work are in front of it.
-struct Stream::Recording::Place {
-    Count copies;
-    int64_t done = 0;
-};
-Result<Mark> Mark::create(int, bool) {
+// A mark knows how many copies are in front of it.
+Result<Mark> Mark::create(int) {
     Mark mark;
-    mark.state_ = std::make_shared<Stream::Recording::Place>();
+    mark.state_ = std::make_shared<Stream::Recording::Count>();
     return Result<Mark>(std::move(mark));
 }
 
-void Stream::put(Mark& mark) {
-    *static_cast<Recording::Place*>(mark.state_.get()) = {recording_->begun(), recording_->done};
-}
+void Stream::put(Mark& mark) { *static_cast<Recording::Count*>(mark.state_.get()) = recording_->begun(); }
 
 Result<void> Stream::wait(const Mark& mark) {
-    recording_->wait(static_cast<const Recording::Place*>(mark.state_.get())->copies);
+    recording_->wait(*static_cast<const Recording::Count*>(mark.state_.get()));
     return outcome();
-}
-
-std::optional<double> Stream::milliseconds(const Mark& begin, const Mark& end) {
-    const auto at = [](const Mark& m) { return static_cast<const Recording::Place*>(m.state_.get())->done; };
-    return static_cast<double>(at(end) - at(begin));
 }
 
 bool Stream::begin_capture() { return recording_->active = true; }
@@ -217,11 +185,8 @@ Result<Graph> Stream::end_capture() {
     return g;
 }
 
-void Graph::launch(Stream& stream) const {
-    for (const auto& work : *static_cast<const std::vector<std::function<void()>>*>(state_.get())) {
-        work();
-        ++stream.recording_->done;
-    }
+void Graph::launch(Stream&) const {
+    for (const auto& work : *static_cast<const std::vector<std::function<void()>>*>(state_.get())) work();
 }
 
 }  // namespace nibble::cuda

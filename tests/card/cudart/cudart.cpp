@@ -32,8 +32,6 @@ struct Stream {
 struct Event {
     Stream* stream = nullptr;  // that it was recorded in last
     int recorded = 0, reached = 0;
-    bool timed = false;
-    int64_t time = 0;  // when it was reached last, in pieces of work
 };
 
 int setting(const char* name, int otherwise) {
@@ -49,7 +47,6 @@ struct Runtime {
     std::set<Stream*> streams;
     const Stream* capturing = nullptr;
     int capability = 0;  // the PTX's, as 90
-    int64_t done = 0;    // pieces of work, of all streams
     cudaError_t last = cudaSuccess, broken = cudaSuccess;
 
     size_t total_bytes() const { return size_t(setting("NIBBLE_CARD_MIB", 8192)) << 20; }
@@ -80,7 +77,6 @@ struct Runtime {
     cudaError_t advance(Stream& s) {
         const Work work = std::move(s.waiting.front());
         s.waiting.pop_front();
-        ++done;
         try {
             work();
         } catch (const Fault& f) {
@@ -165,12 +161,6 @@ cudaError_t cudaDeviceGetAttribute(int* to, cudaDeviceAttr attribute, int) {
         case cudaDevAttrComputeCapabilityMajor:
             *to = p.major;
             break;
-        case cudaDevAttrMultiProcessorCount:
-            *to = p.multiProcessorCount;
-            break;
-        case cudaDevAttrCooperativeLaunch:
-            *to = 1;
-            break;
         default:
             return rt().fail(cudaErrorInvalidValue, "an attribute that is not known");
     }
@@ -240,9 +230,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
     return rt().finish(stream(s));
 }
 // An event is reached when the stream comes to it; waiting for it leaves what comes later undone.
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned flags) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) {
     if (const cudaError_t failed = rt().not_while_capturing("cudaEventCreate")) return failed;
-    *e = reinterpret_cast<cudaEvent_t>(new Event{.timed = !(flags & cudaEventDisableTiming)});
+    *e = reinterpret_cast<cudaEvent_t>(new Event);
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
@@ -252,22 +242,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     if (const cudaError_t failed = rt().not_while_capturing("cudaEventRecord")) return failed;
-    event(e).stream = &stream(s);
-    ++event(e).recorded;
-    return rt().add(stream(s), [to = &event(e), n = event(e).recorded] {
-        to->reached = n;
-        to->time = rt().done;
-    });
-}
-cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
-    if (const cudaError_t failed = rt().not_while_capturing("cudaEventElapsedTime")) return failed;
-    for (const cudaEvent_t e : {begin, end}) {
-        if (!event(e).timed || event(e).recorded == 0)
-            return rt().fail(cudaErrorInvalidResourceHandle, "an event without a time");
-        if (event(e).reached < event(e).recorded) return rt().last = cudaErrorNotReady;
-    }
-    *ms = static_cast<float>(event(end).time - event(begin).time);
-    return cudaSuccess;
+    event(e) = {&stream(s), event(e).recorded + 1, event(e).reached};
+    return rt().add(stream(s), [to = &event(e), n = event(e).recorded] { to->reached = n; });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     if (const cudaError_t failed = rt().not_while_capturing("cudaEventSynchronize")) return failed;
@@ -355,14 +331,6 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* to, const void* stub) {
     to->ptxVersion = rt().capability;
     return rt().broken;
 }
-// With as many registers as a thread can have if two blocks of 256 are to fit.
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* to, const void* stub, int threads,
-                                                          size_t shared) {
-    if (!rt().names.contains(stub)) return rt().fail(cudaErrorInvalidDeviceFunction, "not a kernel");
-    const size_t all = properties().sharedMemPerBlockOptin + 1024;
-    *to = static_cast<int>(std::min<size_t>(512 / static_cast<size_t>(threads), all / (shared + 1024)));
-    return cudaSuccess;
-}
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* stub, void** arguments) {
     const auto name = rt().names.find(stub);
     if (name == rt().names.end()) return rt().fail(cudaErrorInvalidDeviceFunction, "not a kernel");
@@ -378,22 +346,13 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* stub, v
     const int limit = granted == rt().shared_limits.end() ? 48 << 10 : granted->second;
     if (c->dynamicSmemBytes + k.static_shared > static_cast<size_t>(limit))
         return rt().fail(cudaErrorInvalidValue, k.name + ": more shared memory than was granted");
-    bool overlaps = false, at_once = false;
-    for (unsigned n = 0; n < c->numAttrs; ++n) {
-        overlaps |= c->attrs[n].id == cudaLaunchAttributeProgrammaticStreamSerialization;
-        at_once |= c->attrs[n].id == cudaLaunchAttributeCooperative;
-    }
-    if (overlaps && rt().capability < 90) return rt().fail(cudaErrorInvalidValue, "launches that overlap");
-    int each = 0;
-    (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, stub, static_cast<int>(block.x),
-                                                        c->dynamicSmemBytes);
-    if (at_once && uint64_t{grid.x} * grid.y * grid.z >
-                       static_cast<uint64_t>(each) * static_cast<uint64_t>(properties().multiProcessorCount))
-        return rt().fail(cudaErrorCooperativeLaunchTooLarge, k.name);
-    Launch l{&k,       {grid.x, grid.y, grid.z},
-             block.x,  c->dynamicSmemBytes,
-             overlaps, std::vector<std::byte>(k.parameter_bytes),
-             at_once};
+    if (c->numAttrs && rt().capability < 90) return rt().fail(cudaErrorInvalidValue, "launches that overlap");
+    Launch l{&k,
+             {grid.x, grid.y, grid.z},
+             block.x,
+             c->dynamicSmemBytes,
+             c->numAttrs > 0,
+             std::vector<std::byte>(k.parameter_bytes)};
     for (size_t n = 0; n < k.parameters.size(); ++n)
         std::memcpy(l.parameters.data() + k.parameters[n].offset, arguments[n], k.parameters[n].bytes);
     return rt().add(stream(c->stream), [launch = std::move(l)] { run(launch); });
