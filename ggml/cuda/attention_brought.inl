@@ -16,71 +16,6 @@ struct StreamArgs : AttentionArgs {
 
 template <bool bf16, int dim, int rows, int warps>
 class Brought {
-  public:
-    static constexpr int stride = dim + 4;  // floats: of a query, so that rows begin in different banks
-    static constexpr int bytes = (rows * stride + dim) * 4;
-
-    // `shared`: `bytes` of shared memory.
-    __device__ Brought(const StreamArgs& a, const QueryTile& tile, int kv_head, std::byte* shared)
-        : a_(a), tile_(tile), kv_head_(kv_head), shared_(shared) {}
-
-    // Whether the cache lacks the tile's last position, and where its row is there. `last`: the block that
-    // attends to it. Of the step's inputs alone, so before the launches before are waited for.
-    __device__ void find_slot(const Reach& reach, bool last) {
-        if (!a_.stores || !last) return;
-        slot_ = input(a_.store.slots.row<int32_t>(tile_.first));
-        const int page = input(a_.page_table.row<int32_t>(tile_.sequence) + (reach.last >> a_.page_shift));
-        const int in_page = reach.last & ((1 << a_.page_shift) - 1);
-        fresh_ = slot_ >= 0 && reach.last == reach.position && slot_ == (page << a_.page_shift) + in_page;
-    }
-    __device__ bool fresh() const { return fresh_; }
-
-    // All of it on its way. Half a warp takes a head, so that there is seldom a second turn, and no turn's
-    // loads wait for another's.
-    __device__ auto ask() const {
-        Asked asked;
-        const View& table = a_.store.table;
-        const float *const any = a_.store.q.row(tile_.first), *const cs =
-                                                                  table ? table.row(tile_.first) : nullptr;
-        for (int f = 0; f < fours; ++f) asked.turn[f] = Turn(cs, any, column(f), a_.store.p);
-#pragma unroll
-        for (int t = 0; t < turns; ++t) {
-            Head& h = asked.head[t];
-            h.find(*this, t * at_once + first() + lane() / 16);
-            for (int f = 0; f < fours; ++f)
-                h.four[f].load(h.from, h.cols, column(f), asked.turn[f], h.kind < 2);
-        }
-        return asked;
-    }
-    // Makes it ready; the whole block, which then waits for itself.
-    template <class Asked>
-    __device__ void take(Asked& asked) const {
-#pragma unroll
-        for (int t = 0; t < turns; ++t) {
-            if (items() <= t * at_once + first()) break;
-            finish(asked.head[t], asked.turn);
-        }
-        sync_block();
-    }
-    __device__ float* query(int row) const { return reinterpret_cast<float*>(shared_) + row * stride; }
-    // The key (0) or value (1) of the token.
-    __device__ std::byte* row(int which) const { return shared_ + (rows * stride + which * dim / 2) * 4; }
-
-    // A warp each for the key and the value.
-    __device__ void put() const {
-        const int which = warp_index(), c = 4 * lane();
-        if (slot_ < 0 || which > 1) return;
-        const RopeStoreParams& p = a_.store.p;
-        const int page = slot_ / p.page_size;
-        const int64_t at =
-            (int64_t{page} * p.n_kv_heads + kv_head_) * p.page_size + (slot_ - page * p.page_size);
-        const View& cache = which == 0 ? a_.store.k_cache : a_.store.v_cache;
-        if (at >= a_.store.k_cache.rows || c >= (which == 0 ? p.head_dim : p.v_head_dim)) return;
-        *reinterpret_cast<Words2*>(cache.row<std::byte>(at) + 2 * c) =
-            *reinterpret_cast<const Words2*>(row(which) + 2 * c);
-    }
-
-  private:
     static constexpr int at_once = 2 * warps, turns = (rows + 2 + at_once - 1) / at_once;
     static constexpr int fours = dim / 64;  // columns of a head that a lane has, times four
     __device__ static int column(int f) { return 64 * f + 4 * (lane() % 16); }
@@ -110,11 +45,76 @@ class Brought {
             from = x.row(b.tile_.first + (kind == 0 ? later : 0)) + of_head * cols;
         }
     };
+
+  public:
+    // What is on its way.
     struct Asked {
         Turn turn[fours];
         Head head[turns];
     };
 
+    static constexpr int stride = dim + 4;  // floats: of a query, so that rows begin in different banks
+    static constexpr int bytes = (rows * stride + dim) * 4;
+
+    // `shared`: `bytes` of shared memory.
+    __device__ Brought(const StreamArgs& a, const QueryTile& tile, int kv_head, std::byte* shared)
+        : a_(a), tile_(tile), kv_head_(kv_head), shared_(shared) {}
+
+    // Whether the cache lacks the tile's last position, and where its row is there. `last`: the block that
+    // attends to it. Of the step's inputs alone, so before the launches before are waited for.
+    __device__ void find_slot(const Reach& reach, bool last) {
+        if (!a_.stores || !last) return;
+        slot_ = input(a_.store.slots.row<int32_t>(tile_.first));
+        const int page = input(a_.page_table.row<int32_t>(tile_.sequence) + (reach.last >> a_.page_shift));
+        const int in_page = reach.last & ((1 << a_.page_shift) - 1);
+        fresh_ = slot_ >= 0 && reach.last == reach.position && slot_ == (page << a_.page_shift) + in_page;
+    }
+    __device__ bool fresh() const { return fresh_; }
+
+    // Half a warp takes a head, so that there is seldom a second turn; no turn's loads wait for another's.
+    __device__ Asked ask() const {
+        Asked asked;
+        const View& table = a_.store.table;
+        const float* const any = a_.store.q.row(tile_.first);
+        const float* const cs = table ? table.row(tile_.first) : nullptr;
+        for (int f = 0; f < fours; ++f) asked.turn[f] = Turn(cs, any, column(f), a_.store.p);
+#pragma unroll
+        for (int t = 0; t < turns; ++t) {
+            Head& h = asked.head[t];
+            h.find(*this, t * at_once + first() + lane() / 16);
+            for (int f = 0; f < fours; ++f)
+                h.four[f].load(h.from, h.cols, column(f), asked.turn[f], h.kind < 2);
+        }
+        return asked;
+    }
+    // Makes it ready; the whole block, which then waits for itself.
+    __device__ void take(Asked& asked) const {
+#pragma unroll
+        for (int t = 0; t < turns; ++t) {
+            if (items() <= t * at_once + first()) break;
+            finish(asked.head[t], asked.turn);
+        }
+        sync_block();
+    }
+    __device__ float* query(int row) const { return reinterpret_cast<float*>(shared_) + row * stride; }
+    // The key (0) or value (1) of the token.
+    __device__ std::byte* row(int which) const { return shared_ + (rows * stride + which * dim / 2) * 4; }
+
+    // The key and the value into the cache, a warp each.
+    __device__ void put() const {
+        const int which = warp_index(), c = 4 * lane();
+        if (slot_ < 0 || which > 1) return;
+        const RopeStoreParams& p = a_.store.p;
+        const int page = slot_ / p.page_size;
+        const int64_t at =
+            (int64_t{page} * p.n_kv_heads + kv_head_) * p.page_size + (slot_ - page * p.page_size);
+        const View& cache = which == 0 ? a_.store.k_cache : a_.store.v_cache;
+        if (at >= a_.store.k_cache.rows || c >= (which == 0 ? p.head_dim : p.v_head_dim)) return;
+        *reinterpret_cast<Words2*>(cache.row<std::byte>(at) + 2 * c) =
+            *reinterpret_cast<const Words2*>(row(which) + 2 * c);
+    }
+
+  private:
     __device__ void finish(Head& h, const Turn (&turn)[fours]) const {
         const HeadNorm(&norms)[2] = a_.store.norm;
         if (norms[0].on || norms[1].on) {

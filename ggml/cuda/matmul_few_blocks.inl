@@ -47,10 +47,10 @@ __device__ void sum_groups(const RowBlockArgs& a, const WarpShare& share, const 
     const int in_launch_unit = a.unit_bits - (bits + 3);
     to += (share.first << in_launch_unit) * 64 + row;
     for (int unit = 0; unit < share.units << in_launch_unit; ++unit, to += 64) {
-        float d[4] = {};
-        UnitColumns<1 << bits>(x.values, unit).sum(d);
+        float of[2];
+        UnitColumns<1 << bits>(x.values, unit).sum(of);
         if (lane() < 4)
-            for (int side = 0; side < 2; ++side) to[(lane() * 2 + side) * 8] = d[side];
+            for (int side = 0; side < 2; ++side) to[(lane() * 2 + side) * 8] = of[side];
     }
 }
 

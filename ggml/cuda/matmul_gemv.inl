@@ -110,7 +110,7 @@ class GemvSums {
                 mine[i] = t == group / 2 ? d[i] : mine[i];
             }
         }
-        float of_x[4] = {};
+        float of_x[2] = {};
         if constexpr (sums_x(f)) x.sum(of_x);
 #pragma unroll
         for (int half = 0; half < 2; ++half)

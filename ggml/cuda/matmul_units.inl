@@ -55,11 +55,22 @@ struct UnitColumns {
         }
     }
 
-    // What x sums up to, in each group: the product with ones has it in every row.
-    __device__ void sum(float (&d)[4]) const {
-        constexpr uint32_t ones[4] = {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00};
+    // What x sums up to in the lane's groups 2t and 2t + 1: products with ones. Of two steps what a lane has
+    // is an operand as it is, where group g is rows g and g + 8.
+    __device__ void sum(float (&of)[2]) const {
+        constexpr uint32_t one = 0x3c003c00, ones[4] = {one, one, one, one};
+        float d[4] = {};
+        if constexpr (steps == 1) {
+            mma_f16(d, ones, b[0]);
+            of[0] = d[0], of[1] = d[1];
+        } else {
 #pragma unroll
-        for (int s = 0; s < steps; ++s) mma_f16(d, ones, b[s]);
+            for (int s = 0; s < steps; s += 2) {
+                const uint32_t rows[4] = {b[s][0], b[s][1], b[s + 1][0], b[s + 1][1]};
+                mma_f16(d, rows, {one, one});
+            }
+            for (int side = 0; side < 2; ++side) of[side] = shuffle(d[0] + d[2], (lane() % 4 * 2 + side) * 4);
+        }
     }
 };
 
