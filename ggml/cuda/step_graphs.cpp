@@ -2,6 +2,8 @@
 // Of the many shapes that steps can have only so many are kept.
 #include "ggml/cuda/step_graphs.h"
 
+#include <utility>
+
 namespace nibble::cuda {
 namespace {
 

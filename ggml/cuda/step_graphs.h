@@ -1,4 +1,5 @@
 // Steps that come again: recorded as graphs the second time, and replayed from then on.
+// A replay takes the host one call, where a model's launches would take it longer than the card.
 #pragma once
 
 #include <cstdint>
