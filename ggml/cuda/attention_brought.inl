@@ -104,14 +104,10 @@ class Brought {
     __device__ void put() const {
         const int which = warp_index(), c = 4 * lane();
         if (slot_ < 0 || which > 1) return;
-        const RopeStoreParams& p = a_.store.p;
-        const int page = slot_ / p.page_size;
-        const int64_t at =
-            (int64_t{page} * p.n_kv_heads + kv_head_) * p.page_size + (slot_ - page * p.page_size);
-        const View& cache = which == 0 ? a_.store.k_cache : a_.store.v_cache;
-        if (at >= a_.store.k_cache.rows || c >= (which == 0 ? p.head_dim : p.v_head_dim)) return;
-        *reinterpret_cast<Words2*>(cache.row<std::byte>(at) + 2 * c) =
-            *reinterpret_cast<const Words2*>(row(which) + 2 * c);
+        const StoreArgs& s = a_.store;
+        std::byte* const to = s.cached(which == 0 ? s.k_cache : s.v_cache, slot_, kv_head_);
+        if (!to || c >= (which == 0 ? s.p.head_dim : s.p.v_head_dim)) return;
+        *reinterpret_cast<Words2*>(to + 2 * c) = *reinterpret_cast<const Words2*>(row(which) + 2 * c);
     }
 
   private:

@@ -1,7 +1,6 @@
 // Attention of few query rows over caches of 16-bit values: the kernel is attention_stream.inl.
 // A row's bits do not depend on how many there are; they are not those of other kernels.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "ggml/base/checked.h"
@@ -49,9 +48,10 @@ void launch_kind(const Exec& e, const OpArgs& a, CacheKind kind, const StreamArg
         launch_dim<CacheKind::bf16>(e, a, args, scratch);
 }
 
-// Whether what the store leaves is for this attention alone, of one token per sequence, and nothing that it
-// reads lies where the attention writes.
-bool brings(const BoundInstr& instr, const StoreArgs& store, const OpArgs& a, std::span<std::byte> scratch) {
+// Whether what the store leaves, the last of the instructions, is for this attention alone, of one token per
+// sequence, and nothing that they read lies where the attention writes.
+bool brings(std::span<const BoundInstr> instrs, const StoreArgs& store, const OpArgs& a,
+            std::span<std::byte> scratch) {
     const auto& p = a.params->as<AttentionParams>();
     const RopeStoreParams& s = store.p;
     const int64_t tokens = a.in[0].rows;
@@ -61,14 +61,13 @@ bool brings(const BoundInstr& instr, const StoreArgs& store, const OpArgs& a, st
     const bool same_heads = s.n_heads == p.n_heads && s.n_kv_heads == p.n_kv_heads &&
                             s.head_dim == p.head_dim && s.v_head_dim == p.v_head_dim &&
                             s.page_size == p.page_size;
-    if (instr.instr->read_until != 1 || store.out.data != a.in[0].data || !same_cache || !same_heads)
+    if (instrs.back().instr->read_until != 1 || store.out.data != a.in[0].data || !same_cache || !same_heads)
         return false;
     if (!store.k || !store.v || !store.slots || store.reads == Reads::singly || s.hadamard) return false;
     if (tokens != a.in[3].rows || tokens > most_few || p.n_heads / p.n_kv_heads > narrow_rows) return false;
-    return std::ranges::none_of(std::array{store.q, store.k, store.v}, [&](const View& x) {
-        const std::span<std::byte> memory(x.data,
-                                          static_cast<size_t>((x.rows - 1) * x.stride + 4 * int64_t{x.cols}));
-        return overlap(a.out[0], memory) || overlap(scratch, memory);
+    return std::ranges::none_of(instrs, [&](const BoundInstr& i) {
+        return std::ranges::any_of(
+            i.in, [&](const Tensor& x) { return overlap(a.out[0], x) || overlap(x, scratch); });
     });
 }
 
@@ -95,7 +94,7 @@ size_t run_joined_attention(const Exec& e, std::span<const BoundInstr> instrs) {
     if (n == 0 || !is_at(instrs, n, attention_op)) return 0;
     const OpArgs a = instrs[n].args();
     CacheKind kind;
-    if (!brings(instrs[n - 1], store, a, instrs[n].scratch) || !has_tiles(a, kind) ||
+    if (!brings(instrs.first(n), store, a, instrs[n].scratch) || !has_tiles(a, kind) ||
         !attention_streams(e, a, kind))
         return 0;
     launch_kind(e, a, kind, {attention_args(a), store, true}, instrs[n].scratch);

@@ -3,11 +3,8 @@
 #include "ggml/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cmath>
 #include <cstring>
-#include <optional>
 #include <thread>
 
 #include "ggml/base/cat.h"
@@ -387,7 +384,7 @@ Result<void> CudaBackend::observed(BoundInstr& b, Observer& observer) {
             const bool plain = t.layout == Layout::rows && (t.type == Type::f32 || t.type == Type::i32);
             std::byte* const from = std::exchange(t.data, nullptr);
             if (!from || !plain) continue;
-            memory.emplace_back(extent_bytes(t));
+            memory.emplace_back(cuda::extent_bytes(t));
             NIBBLE_TRY(download(memory.back(), from));
             t.data = memory.back().data();
         }

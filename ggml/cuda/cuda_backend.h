@@ -36,12 +36,6 @@ struct CudaOptions {
     bool gemv = true;
 };
 
-// Bytes of plain rows, from the first of the first to the last of the last: columns of something wider end
-// before their last row's stride does, perhaps where memory ends.
-inline size_t extent_bytes(const Tensor& t) {
-    return t.rows == 0 ? 0 : static_cast<size_t>((t.rows - 1) * t.stride) + *row_bytes(t.type, t.cols);
-}
-
 class CudaBackend final : public Backend {
   public:
     ~CudaBackend() override;

@@ -34,9 +34,16 @@ inline bool batch_applies(const Exec& e, int64_t rows) {
     return e.warpgroups && e.gemv && rows > most_few && rows <= std::min(most_streamed(e), most_batched);
 }
 
+// Bytes of plain rows, from the first of the first to the last of the last: columns of something wider end
+// before their last row's stride does, perhaps where memory ends.
+inline size_t extent_bytes(const Tensor& t) {
+    return t.rows == 0 ? 0 : static_cast<size_t>((t.rows - 1) * t.stride) + *row_bytes(t.type, t.cols);
+}
+
 // Whether instructions can share a launch depends on what lies where, for its blocks are in no order.
 inline std::span<std::byte> memory_of(const Tensor& t) {
-    return {t.data, t.data ? static_cast<size_t>(t.rows * t.stride) : 0};
+    if (!t.data) return {};
+    return {t.data, t.layout == Layout::rows ? extent_bytes(t) : static_cast<size_t>(t.rows * t.stride)};
 }
 inline bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
     return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();

@@ -9,7 +9,7 @@ constexpr int head_part_columns = 128;  // that a warp takes
 // How a lane reads its columns: in fours, where what they are rotated with lies in fours too.
 enum class Reads : uint8_t { singly, fours };
 
-// The norm that each head passes before it is rotated; a warp has all of it.
+// The norm that each head passes before it is rotated; all of it is a warp's, or half a warp's.
 struct HeadNorm {
     const float* weight = nullptr;  // may be absent
     float eps = 0;
@@ -25,6 +25,13 @@ struct StoreArgs {
     float scale;                 // of the Hadamard transform
     Reads reads;
     HeadNorm norm[2];  // of queries and keys
+
+    // Where a head of keys or values is in the cache, for a token's slot; null: beyond it.
+    __device__ std::byte* cached(const View& cache, int slot, int head) const {
+        const int page = slot / p.page_size;
+        const int64_t row = (int64_t{page} * p.n_kv_heads + head) * p.page_size + (slot - page * p.page_size);
+        return row < k_cache.rows ? cache.row<std::byte>(row) : nullptr;
+    }
 };
 
 constexpr int parts_of(int dim) { return (dim + head_part_columns - 1) / head_part_columns; }

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(row_block_threads) few_rows_kernel(const __gri
 template <uint32_t... codes>
 __global__ void __launch_bounds__(row_block_threads, resident_blocks)
     few_kernel(const __grid_constant__ FewArgs a) {
-    few_product<codes...>(a, [] { wait_for_previous(); });
+    few_product<codes...>(a);
 }
 
 }  // namespace

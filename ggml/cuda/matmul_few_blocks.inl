@@ -79,10 +79,9 @@ __device__ inline void prepare_few_row(const FewArgs& a, int64_t row, int part) 
     keep_normed(a, row, factor);
 }
 
-// The thread block's part of a product by weights of any of the formats `codes`. wait() returns once the rows
-// are ready.
-template <uint32_t... codes, class Wait>
-__device__ void few_product(const FewArgs& a, const Wait& wait) {
+// The thread block's part of a product by weights of any of the formats `codes`.
+template <uint32_t... codes>
+__device__ void few_product(const FewArgs& a) {
     constexpr int unit_bits = most_unit_bits<codes...>;
     auto* const sums = reinterpret_cast<float*>(shared_memory() + a.table_bytes());  // [slot][split][lane][4]
 
@@ -120,7 +119,7 @@ __device__ void few_product(const FewArgs& a, const Wait& wait) {
             RowBlockStream<FewUnit<f>> stream(WarpBlocks(a, group, mine + first * a.height),
                                               count < 0 ? 0 : count, share.first << bits, share.units << bits,
                                               a.x.cols);
-            if (first == 0) wait();
+            if (first == 0) wait_for_previous();
             if (first > 0 || a.table_used) sync_block();
             stream.run(FewWork<f>{a.prepared, x, inverse, (share.first << bits) * 256 + of_lane, table,
                                   ByteFronts<f>(a.zero), reinterpret_cast<Words4*>(sums) + warp_index() * 32,

@@ -212,13 +212,8 @@ __global__ void __launch_bounds__(32 * store_warps) rope_store_kernel(StoreArgs 
             continue;
         }
         if (slot < 0) continue;
-        const int page = slot / p.page_size;
-        const int64_t row = (int64_t{page} * p.n_kv_heads + head) * p.page_size + (slot - page * p.page_size);
-        if (row >= a.k_cache.rows) continue;
-        if (value)
-            encode<fours>(a.v_type, v, part, dim, a.v_cache.row<std::byte>(row));
-        else
-            encode<fours>(a.k_type, v, part, dim, a.k_cache.row<std::byte>(row));
+        std::byte* const row = a.cached(value ? a.v_cache : a.k_cache, slot, head);
+        if (row) encode<fours>(value ? a.v_type : a.k_type, v, part, dim, row);
     }
 }
 

@@ -1,6 +1,5 @@
 // Attention that shares its launch with the norms and the rotation of heads and with the storing of keys and
 // values: the bits of launches of their own, in what it returns and in the cache.
-#include <cstring>
 #include <memory>
 
 #include <doctest/doctest.h>
@@ -9,6 +8,7 @@
 #include "ggml/program/runner.h"
 #include "tests/cuda/attention_problem.h"
 #include "tests/cuda/mirror.h"
+#include "tests/ops/harness.h"
 
 using namespace nibble;
 
@@ -131,7 +131,7 @@ void check(const Step& step) {
     const auto joined = test_card({.graphs = false}), apart = test_card({.graphs = false, .joined = false});
     if (!joined) return;
     const Outcome expected = run(step, *apart), actual = run(step, *joined);
-    CHECK(std::memcmp(actual.out.data(), expected.out.data(), 4 * expected.out.size()) == 0);
+    CHECK(same_bits(actual.out, expected.out));
     CHECK(actual.k == expected.k);
     CHECK(actual.v == expected.v);
     CHECK(actual.joined == (step.norms ? 2 : 0) + (step.shares ? 1 : 0));

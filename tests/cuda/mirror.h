@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ggml/cuda/cuda_backend.h"
+#include "ggml/cuda/exec.h"
 #include "ggml/ops/ops.h"
 
 namespace nibble {
@@ -50,7 +51,7 @@ class MirrorBackend final : public Backend {
         for (std::vector<Tensor>* list : {&b.in, &b.out})
             for (Tensor& t : *list) {
                 if (!t.data || placed_.contains(t.data)) continue;
-                const size_t bytes = extent_bytes(t);
+                const size_t bytes = cuda::extent_bytes(t);
                 const Copy c{t.data, NIBBLE_TRY(inner_->allocate(bytes, "operand"))};
                 NIBBLE_TRY(inner_->upload(c.device.data.get(), {t.data, bytes}));
                 t.data = c.device.data.get();
