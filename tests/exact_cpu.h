@@ -12,14 +12,15 @@ namespace nibble {
 
 // Whether the machine's best kernels round what they multiply weights of this type by.
 inline bool rounds_activations(Type type) {
-    return (*cpu::select_table("auto"))->matmul.operand(info(type)) != cpu::Operand::f32;
+    return (*cpu::select_table("auto"))->matmul.operand(info(type), 1, cpu::bf16_step) != cpu::Operand::f32;
 }
 
 inline std::unique_ptr<CpuBackend> exact_cpu(int threads = 0) {
     CpuOptions options;
     options.threads = threads;
     for (const cpu::KernelTable* table : cpu::compiled_tables())
-        if (table->available(cpu::features()) && table->matmul.operand(info(Type::bf16)) == cpu::Operand::f32)
+        if (table->available(cpu::features()) &&
+            table->matmul.operand(info(Type::bf16), 1, cpu::bf16_step) == cpu::Operand::f32)
             options.kernels = table;
     auto backend = CpuBackend::create(options);
     REQUIRE(backend);

@@ -18,10 +18,11 @@ namespace nibble {
 struct DeviceOptions {
     std::string device = "auto";
     int32_t gpu_layers = -1;  // auto
-    bool deterministic = false;
     void add(Flags& flags);
-    // Appends the GPU's backend, if one is to be used. `threads`: of the host.
-    Result<void> append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads) const;
+    // Appends the GPU's backend, if one is to be used. `threads`: of the host; `deterministic`: see
+    // CudaOptions.
+    Result<void> append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads,
+                        bool deterministic) const;
 };
 
 // Flags of the other definition, if this one lacks them: in a configuration file, which may serve several

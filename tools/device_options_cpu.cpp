@@ -8,10 +8,10 @@ namespace nibble {
 
 void DeviceOptions::add(Flags&) {}
 
-Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>&, int32_t) const { return {}; }
+Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>&, int32_t, bool) const { return {}; }
 
 std::span<const std::string_view> gpu_settings_without_gpu() {
-    static constexpr std::string_view names[] = {"device", "gpu-layers", "deterministic"};
+    static constexpr std::string_view names[] = {"device", "gpu-layers"};
     return names;
 }
 

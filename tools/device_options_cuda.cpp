@@ -1,4 +1,4 @@
-// --device, --gpu-layers and --deterministic, over the CUDA backend.
+// --device and --gpu-layers, over the CUDA backend.
 // Without a GPU, `auto` says so in one line and leaves everything to the processor.
 #include <charconv>
 #include <cstdio>
@@ -42,14 +42,10 @@ void DeviceOptions::add(Flags& flags) {
             "layers that the GPU runs, the last ones [auto: what its memory holds]")
         .type_name("N|auto")
         .group("Model");
-    flags
-        .on("--deterministic", deterministic,
-            "the same text whatever --batch and other requests do; otherwise a GPU has arithmetic of its own "
-            "for up to eight rows and (generation 9.0: H100, H200) others for more")
-        .group("Model");
 }
 
-Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads) const {
+Result<void> DeviceOptions::append(std::vector<std::unique_ptr<Backend>>& backends, int32_t threads,
+                                   bool deterministic) const {
     if (device == "cpu" && gpu_layers > 0)
         std::fputs("nibble: --gpu-layers has no effect with --device cpu\n", stderr);
     if (device == "cpu" || gpu_layers == 0) return {};

@@ -93,6 +93,12 @@ void RunOptions::add(Flags& flags) {
         .type_name("ISA")
         .group(more);
     flags.on("--no-pack", no_pack, "run from the mapped file: half the memory, slower").group(more);
+    flags
+        .on("--deterministic", deterministic,
+            "the same text whatever --batch and other requests do; otherwise more rows than 32 on a "
+            "processor "
+            "with AMX, or than eight on a GPU, may have an arithmetic of their own")
+        .group("Model");
     device.add(flags);
 }
 
@@ -150,8 +156,9 @@ Result<std::vector<std::unique_ptr<Backend>>> RunOptions::backends() const {
     options.threads = threads;
     options.isa = isa;
     options.pack = !no_pack;
+    options.deterministic = deterministic;
     list.push_back(NIBBLE_TRY(CpuBackend::create(options)));
-    NIBBLE_TRY(device.append(list, threads));
+    NIBBLE_TRY(device.append(list, threads, deterministic));
     return list;
 }
 

@@ -39,7 +39,7 @@ struct RunOptions {
     int32_t batch = 0;         // as RunnerConfig says
     int32_t draft_tokens = 0;  // as EngineConfig says
     std::string isa, kv_type, k_type, v_type, draft_model;
-    bool check_nan = false, no_pack = false;
+    bool check_nan = false, no_pack = false, deterministic = false;
     DeviceOptions device;
     void add(Flags& flags);
     void add_ctx(Flags& flags, const std::string& help);

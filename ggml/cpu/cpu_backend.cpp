@@ -46,7 +46,7 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const CpuOptions& options
     const cpu::KernelTable* kernels = options.kernels;
     if (!kernels) kernels = NIBBLE_TRY(cpu::select_table(options.isa));
     return std::unique_ptr<CpuBackend>(
-        new CpuBackend(kernels, std::make_unique<ThreadPool>(options.threads), options.pack));
+        new CpuBackend(kernels, std::make_unique<ThreadPool>(options.threads), options));
 }
 
 DeviceInfo CpuBackend::device() const {

@@ -17,6 +17,9 @@ struct CpuOptions {
     std::string isa;   // a name of cpu::compiled_tables(); "" or "auto": the best this machine runs
     bool pack = true;  // false: weights stay where they are (in the mapped file), which is slower
     const cpu::KernelTable* kernels = nullptr;  // these instead of those that `isa` names
+    // A row has the same bits in every product. False: in those of more than few_rows (kernel_table.h) it may
+    // have others, where an instruction set has a faster arithmetic for them.
+    bool deterministic = true;
 };
 
 class CpuBackend final : public Backend {
@@ -43,14 +46,18 @@ class CpuBackend final : public Backend {
     int threads() const { return pool_->size(); }
 
   private:
-    CpuBackend(const cpu::KernelTable* kernels, std::unique_ptr<ThreadPool> pool, bool pack)
-        : kernels_(kernels), lookahead_(cpu::lookahead(*kernels)), pool_(std::move(pool)), pack_(pack) {}
-    cpu::Exec exec() const { return {kernels_, pool_.get(), lookahead_}; }
+    CpuBackend(const cpu::KernelTable* kernels, std::unique_ptr<ThreadPool> pool, const CpuOptions& options)
+        : kernels_(kernels),
+          lookahead_(cpu::lookahead(*kernels)),
+          pool_(std::move(pool)),
+          pack_(options.pack),
+          deterministic_(options.deterministic) {}
+    cpu::Exec exec() const { return {kernels_, pool_.get(), lookahead_, deterministic_}; }
 
     const cpu::KernelTable* kernels_;
     cpu::Lookahead lookahead_;
     std::unique_ptr<ThreadPool> pool_;
-    bool pack_;
+    bool pack_, deterministic_;
 };
 
 }  // namespace nibble

@@ -17,6 +17,7 @@ struct Exec {
     const KernelTable* kernels;
     ThreadPool* pool;
     Lookahead lookahead;
+    bool deterministic = true;  // products of many rows have the bits of those of one
 
     // Calls fn(first, last, worker) over [0, n) in pieces; in one piece when all of it is less than about
     // `worth` operations, for then waking a thread costs more than it saves.

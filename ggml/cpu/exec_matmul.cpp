@@ -12,7 +12,7 @@ namespace {
 
 Operands operands_of(const Exec& exec, const OpArgs& a) {
     const auto n_weights = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
-    return {*exec.kernels, a.in.subspan(2, n_weights), a.in[0].rows, a.in[0].cols};
+    return {exec, a.in.subspan(2, n_weights), a.in[0].rows, a.in[0].rows, a.in[0].cols};
 }
 
 void prepare(const Exec& exec, const Tensor& x, const Operands& operands) {
@@ -22,7 +22,7 @@ void prepare(const Exec& exec, const Tensor& x, const Operands& operands) {
     exec.rows(x.rows * pieces, 4 * std::min(piece, x.cols), [&](int64_t first, int64_t last, int) {
         for (int64_t i = first; i < last; ++i) {
             const int64_t r = i / pieces, c = i % pieces * piece;
-            operands.write(*exec.kernels, 0, x.rows, r, c, std::min(piece, x.cols - c), x.row(r) + c);
+            operands.write(0, x.rows, r, c, std::min(piece, x.cols - c), x.row(r) + c);
         }
     });
 }

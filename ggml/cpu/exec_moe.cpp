@@ -33,7 +33,8 @@ struct Work {
           k(weight(0).cols),
           n(weight(0).rows / p.n_experts),
           max_pairs(a.in[0].rows * p.n_used),
-          operands(*e.kernels, a.in.subspan(2, static_cast<size_t>(p.n_weights)), max_pairs, k) {
+          operands(e, a.in.subspan(2, static_cast<size_t>(p.n_weights)), max_pairs, max_pairs / p.n_experts,
+                   k) {
         int64_t kernel = 0;
         for (int32_t i = 0; i < p.n_weights; ++i) {
             const Tensor& w = weight(i);
@@ -57,7 +58,7 @@ struct Work {
     int64_t column_limit() const { return std::max(exec.kernels->matmul.shape.column_step, most_columns); }
     int64_t row_limit() const { return std::min(exec.kernels->matmul.shape.max_rows, max_rows()); }
     int64_t max_rows() const {
-        return round_up(std::max<int64_t>(a.in[0].rows, 1), int64_t{exec.kernels->pack.tile_rows});
+        return round_up(std::max<int64_t>(a.in[0].rows, 1), Operands::row_step(*exec.kernels));
     }
     int64_t tile_floats() const { return row_limit() * column_limit(); }
 
@@ -106,7 +107,7 @@ void prepare(const Work& w, int64_t n_pairs) {
             const float* const x = w.input(w.pairs()[i]);
             if (w.operands.f32()) std::memcpy(w.gathered() + i * w.k, x, static_cast<size_t>(w.k) * 4);
             const int64_t e = w.expert(w.pairs()[i]);
-            w.operands.write(*w.exec.kernels, w.first()[e], w.first()[e + 1], i, 0, w.k, x);
+            w.operands.write(w.first()[e], w.first()[e + 1], i, 0, w.k, x);
         }
     });
 }

@@ -92,7 +92,6 @@ Features detect() {
     f.avx512bf16 = zmm && bit(seven1.a, 5);
     f.amx_bf16 = tiles && bit(seven.d, 22);
     f.amx_tile = tiles;
-    f.amx_int8 = tiles && bit(seven.d, 25);
     return f;
 }
 #elif defined(__aarch64__)

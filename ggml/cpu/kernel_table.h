@@ -43,7 +43,9 @@ struct Int8Rows {
 
 // What weights of a type are multiplied by: activations as they are, rounded to bf16, or as Int8Rows.
 enum class Operand : uint8_t { f32, bf16, int8 };
-// Rows of bf16 are filled up with zeros to a multiple of so many columns.
+// Rows of bf16 are filled up with zeros to a multiple of so many columns, a step. They lie in tiles of
+// MatmulKernels::bf16_rows (the last may be lower), and a tile of h rows holds step after step the h rows of
+// each; with one row a tile that is row after row.
 inline constexpr int64_t bf16_step = 32;
 
 // Kernels ask for weights that stream by so many bytes before their use, if so many rows of activations meet
@@ -58,10 +60,10 @@ struct Lookahead {
 
 // out[m x n] = x[m x K] * W[n x K]^T (+ bias) (+ residual), some rows and columns of a matmul.
 // The order of each output's sum is k = 0, 1, 2, ... (floats and pairs of bf16; int8: exact within a block of
-// 32, then block after block; tiles of bf16: 32 at a time where K allows it), so it depends on nothing but
-// the type and K.
+// 32, then block after block; tiles of bf16: 32 at a time), so it depends on nothing but the operand and K.
 struct MatmulBlock {
     const TypeInfo* type = nullptr;
+    Operand operand = Operand::f32;
     const std::byte* w = nullptr;  // first weight row of the block; when packed, first of a group
     int64_t w_stride = 0;          // bytes per row
     bool packed = false;           // rows lie in groups, see ggml/cpu/packed.h
@@ -69,10 +71,10 @@ struct MatmulBlock {
     int64_t n = 0;  // weight rows = output columns
     int64_t k = 0;
     int64_t m = 0;  // activation rows
-    // Of these, what the type's operand is.
+    // Of these, what `operand` says.
     const float* x = nullptr;
     int64_t x_stride = 0;          // floats
-    const uint16_t* xb = nullptr;  // [m x xb_stride]
+    const uint16_t* xb = nullptr;  // [m x xb_stride], in tiles
     int64_t xb_stride = 0;         // K rounded up to bf16_step
     Int8Rows xq;
     const float* bias = nullptr;      // [n] or null
@@ -86,7 +88,7 @@ struct MatmulBlock {
 // One instruction set's way to cut a matmul.
 struct MatmulShape {
     int64_t column_step = 0;  // cut columns at multiples of this; whole groups of packed rows
-    int64_t max_rows = 0;     // rows of one block; cut rows at multiples of tile_rows
+    int64_t max_rows = 0;     // rows of one block; cut rows at whole tiles of what is multiplied
 };
 
 struct NormBlock {
@@ -175,10 +177,17 @@ struct PackKernels {
     void (*quantize)(const float* x, int64_t k, int64_t h, int8_t* q, Int8Block* blocks, Int8Halves* halves);
 };
 
+// Products of so many rows (generation, checked guesses, several users) have the same bits whatever the
+// number.
+inline constexpr int64_t few_rows = 32;
+
 struct MatmulKernels {
-    Operand (*operand)(const TypeInfo&);
-    // n values rounded to bf16, and zeros up to a multiple of bf16_step; null where no type wants them.
-    void (*round)(const float* x, int64_t n, uint16_t* out);
+    // For products of so many rows of k columns. Up to few_rows they have the operand of one row.
+    Operand (*operand)(const TypeInfo&, int64_t rows, int64_t k);
+    int64_t bf16_rows;  // of a tile
+    // n values of one row of a tile of height `h`, and zeros up to a whole step; `out` is its place in the
+    // first step. Null where no type wants them.
+    void (*round)(const float* x, int64_t n, int64_t h, uint16_t* out);
     MatmulShape shape;
     size_t (*scratch)(const TypeInfo&, int64_t k, bool packed);  // bytes per thread
     void (*block)(const MatmulBlock&);

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "ggml/base/checked.h"
-#include "ggml/cpu/kernel_table.h"
+#include "ggml/cpu/exec.h"
 
 namespace nibble::cpu {
 
@@ -14,11 +14,12 @@ inline constexpr int64_t cache_line = 64;
 
 class Operands {
   public:
-    // Rows of k values, for these weights.
-    Operands(const KernelTable& kernels, std::span<const Tensor> weights, int64_t rows, int64_t k)
-        : k_(k), blocks_(k / int8_block), stride_(round_up(k, bf16_step)) {
+    // Rows of k values, for these weights; each weight meets `together` of them, or about so many. More rows
+    // take more bytes, whatever they become.
+    Operands(const Exec& exec, std::span<const Tensor> weights, int64_t rows, int64_t together, int64_t k)
+        : exec_(exec), together_(together), k_(k), blocks_(k / int8_block), stride_(round_up(k, bf16_step)) {
         for (const Tensor& w : weights) {
-            const Operand operand = kernels.matmul.operand(info(w.type));
+            const Operand operand = of(w.type);
             (operand == Operand::int8 ? int8_ : operand == Operand::bf16 ? bf16_ : f32_) = true;
         }
         const auto after = [](int64_t at, int64_t size) { return round_up(at + size, cache_line); };
@@ -28,6 +29,10 @@ class Operands {
         bf16_at_ = after(halves_at_, n * int64_t{sizeof(Int8Halves)});
         bytes_ = after(bf16_at_, bf16_ ? rows * stride_ * 2 : 0);
     }
+    // Rows of one matrix are cut at multiples of this.
+    static int64_t row_step(const KernelTable& kernels) {
+        return std::max(kernels.matmul.bf16_rows, int64_t{kernels.pack.tile_rows});
+    }
     bool f32() const { return f32_; }  // some weight reads them as they are
     bool prepared() const { return int8_ || bf16_; }
     int64_t bytes() const { return bytes_; }
@@ -35,32 +40,46 @@ class Operands {
 
     // Columns [c, c + n) of `row`, from x; c is a multiple of 32. Rows [first, end) are one matrix, which has
     // tiles of its own.
-    void write(const KernelTable& kernels, int64_t first, int64_t end, int64_t row, int64_t c, int64_t n,
-               const float* x) const {
-        if (bf16_) kernels.matmul.round(x, n, bf16() + row * stride_ + c);
-        if (!int8_) return;
-        const int64_t tile_rows = kernels.pack.tile_rows,
-                      tile = first + (row - first) / tile_rows * tile_rows;
-        const int64_t h = std::min(tile_rows, end - tile);
-        const int64_t at = tile * blocks_ + c / int8_block * h + (row - tile);
-        kernels.pack.quantize(x, n, h, codes() + at * int8_block, blocks() + at, halves() + at);
+    void write(int64_t first, int64_t end, int64_t row, int64_t c, int64_t n, const float* x) const {
+        const KernelTable& kernels = *exec_.kernels;
+        if (bf16_) {
+            const Tile t(first, end, row, kernels.matmul.bf16_rows);
+            kernels.matmul.round(x, n, t.rows,
+                                 bf16() + t.first * stride_ + c * t.rows + (row - t.first) * bf16_step);
+        }
+        if (int8_) {
+            const Tile t(first, end, row, kernels.pack.tile_rows);
+            const int64_t at = t.first * blocks_ + c / int8_block * t.rows + (row - t.first);
+            kernels.pack.quantize(x, n, t.rows, codes() + at * int8_block, blocks() + at, halves() + at);
+        }
     }
 
-    // The rows from `row` on, the first of a tile.
+    // The rows from `row` on, the first of a tile, for weights of b's type.
     void give(MatmulBlock& b, int64_t row) const {
+        b.operand = of(b.type->type);
         b.xb_stride = stride_;
         if (bf16_) b.xb = bf16() + row * stride_;
         if (int8_) b.xq = {codes() + row * k_, blocks() + row * blocks_, halves() + row * blocks_};
     }
 
   private:
+    struct Tile {  // of `step` rows, the one that `row` of rows [first, end) lies in
+        int64_t first, rows;
+        Tile(int64_t begin, int64_t end, int64_t row, int64_t step)
+            : first(begin + (row - begin) / step * step), rows(std::min(step, end - first)) {}
+    };
+
+    Operand of(Type type) const {
+        return exec_.kernels->matmul.operand(info(type), exec_.deterministic ? 1 : together_, k_);
+    }
     int8_t* codes() const { return reinterpret_cast<int8_t*>(memory_); }
     Int8Block* blocks() const { return reinterpret_cast<Int8Block*>(memory_ + blocks_at_); }
     Int8Halves* halves() const { return reinterpret_cast<Int8Halves*>(memory_ + halves_at_); }
     uint16_t* bf16() const { return reinterpret_cast<uint16_t*>(memory_ + bf16_at_); }
 
+    const Exec& exec_;
     bool f32_ = false, int8_ = false, bf16_ = false;
-    int64_t k_, blocks_, stride_;  // blocks: of a row
+    int64_t together_, k_, blocks_, stride_;  // blocks: of a row
     int64_t blocks_at_, halves_at_, bf16_at_, bytes_;
     std::byte* memory_ = nullptr;
 };

@@ -41,14 +41,6 @@ class TileUnitOfThread {
             std::memcpy(to + r * stride, tiles_[t].data[r], static_cast<size_t>(tiles_[t].row_bytes));
     }
 
-    void dot_int8(int sum, int a, int b) {
-        each_sum(sum, a, b, [&](int r, int n, int quads) {
-            int32_t total = at<int32_t>(sum, r, n);
-            for (int k = 0; k < 4 * quads; ++k)
-                total += int32_t{at<int8_t>(a, r, k)} * at<int8_t>(b, k / 4, 4 * n + k % 4);
-            put(sum, r, n, total);
-        });
-    }
     // Even and odd columns are two chains of fused operations, added to each other and then to the sum;
     // numbers below the normal ones count as zero, on the way in and out.
     void dot_bf16(int sum, int a, int b) {
@@ -114,10 +106,12 @@ inline void tile_store(void* to, int64_t stride) {
     TileUnitOfThread::get().store(tile, static_cast<std::byte*>(to), stride);
 }
 template <int sum, int a, int b>
-inline void tile_dot_int8() {
-    TileUnitOfThread::get().dot_int8(sum, a, b);
-}
-template <int sum, int a, int b>
 inline void tile_dot_bf16() {
     TileUnitOfThread::get().dot_bf16(sum, a, b);
 }
+
+inline void store_past_cache(float* p, F v) {
+    must_hold(reinterpret_cast<uintptr_t>(p) % 64 == 0);
+    store(p, v);
+}
+inline void await_stores() {}

@@ -17,12 +17,13 @@ namespace nibble {
 namespace {
 
 // Nothing, with a message, where this machine lacks the instruction set.
-std::shared_ptr<Backend> cpu_backend(const cpu::KernelTable& table, int threads, bool pack) {
+std::shared_ptr<Backend> cpu_backend(const cpu::KernelTable& table, int threads, bool pack,
+                                     bool deterministic = true) {
     if (!table.available(cpu::features())) {
         MESSAGE("not covered on this machine: isa " << table.name);
         return nullptr;
     }
-    auto backend = CpuBackend::create({threads, "", pack, &table});
+    auto backend = CpuBackend::create({threads, "", pack, &table, deterministic});
     REQUIRE(backend);
     CHECK((*backend)->isa() == table.name);  // proof of which ran
     return std::move(*backend);
@@ -44,21 +45,31 @@ std::vector<const cpu::KernelTable*> test_tables() {
     return list;
 }
 
+// Whether codes have another operand in products of many rows than in those of one.
+bool has_two_arithmetics(const cpu::KernelTable& table) {
+    const auto operand = [&](int64_t rows) { return table.matmul.operand(info(Type::q4_0), rows, 256); };
+    return operand(cpu::few_rows + 1) != operand(1);
+}
+
 }  // namespace
 
 std::vector<TestBackend> test_backends() {
     std::vector<TestBackend> list{{"reference", std::make_shared<ReferenceBackend>()}};
     for (const cpu::KernelTable* table : test_tables())
-        if (auto backend = cpu_backend(*table, 3, true))
-            list.push_back({cat("cpu ", table->name, ", 3 threads"), std::move(backend),
-                            table->attention.bf16_products});
+        for (const bool deterministic : {true, false}) {
+            if (!deterministic && !has_two_arithmetics(*table)) continue;
+            if (auto backend = cpu_backend(*table, 3, true, deterministic))
+                list.push_back(
+                    {cat("cpu ", table->name, ", 3 threads", deterministic ? "" : ", many rows in bf16"),
+                     std::move(backend), table->attention.bf16_products, deterministic});
+        }
     return list;
 }
 
 std::vector<std::pair<TestBackend, TestBackend>> thread_pairs() {
     std::vector<std::pair<TestBackend, TestBackend>> list;
     for (const cpu::KernelTable* table : test_tables()) {
-        auto one = cpu_backend(*table, 1, true), many = cpu_backend(*table, 4, false);
+        auto one = cpu_backend(*table, 1, true, false), many = cpu_backend(*table, 4, false, false);
         if (one && many)
             list.push_back({{cat("cpu ", table->name, ", 1 thread, packed"), one},
                             {cat("cpu ", table->name, ", 4 threads, in place"), many}});
@@ -66,7 +77,7 @@ std::vector<std::pair<TestBackend, TestBackend>> thread_pairs() {
     return list;
 }
 
-std::vector<std::pair<TestBackend, TestBackend>> tile_pairs() {
+std::vector<std::pair<TestBackend, TestBackend>> tile_pairs(bool deterministic) {
     std::vector<std::pair<TestBackend, TestBackend>> list;
     const auto all = all_tables();
     for (const cpu::KernelTable* tiles : test_tables()) {
@@ -74,7 +85,7 @@ std::vector<std::pair<TestBackend, TestBackend>> tile_pairs() {
         const std::string stands_in_for = cat("avx512bf16", tiles->name.substr(3));
         const auto vectors = std::ranges::find(all, stands_in_for, &cpu::KernelTable::name);
         REQUIRE(vectors != all.end());
-        auto expected = cpu_backend(**vectors, 2, true), actual = cpu_backend(*tiles, 2, true);
+        auto expected = cpu_backend(**vectors, 2, true), actual = cpu_backend(*tiles, 2, true, deterministic);
         if (expected && actual)
             list.push_back(
                 {{stands_in_for, std::move(expected)}, {std::string(tiles->name), std::move(actual)}});

@@ -16,11 +16,13 @@ struct TestBackend {
     std::string name;
     std::shared_ptr<Backend> backend;
     bool bf16_products = false;  // see AttentionKernels
+    bool deterministic = true;   // see CpuOptions
 };
 
 std::vector<TestBackend> test_backends();
-// Two that must agree to the last bit: AMX, emulated and real, and the vectors that it stands in for.
-std::vector<std::pair<TestBackend, TestBackend>> tile_pairs();
+// AMX, emulated and real, behind the vectors that it stands in for: to the last bit where codes meet int8,
+// and with `deterministic` false nearly so where many rows are in bf16.
+std::vector<std::pair<TestBackend, TestBackend>> tile_pairs(bool deterministic);
 // The same ISA with one thread and with several.
 std::vector<std::pair<TestBackend, TestBackend>> thread_pairs();
 

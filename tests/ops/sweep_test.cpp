@@ -16,10 +16,10 @@ namespace {
 
 constexpr uint32_t seed = 20261120;
 
-bool reads(CaseRun& run, Type type) {
+bool reads(CaseRun& run, Type type, int64_t columns = 1) {  // a multiple of so many columns
     for (const BoundInstr& b : run.bound())
         for (const Tensor& t : b.in)
-            if (t.data && t.type == type) return true;
+            if (t.data && t.type == type && t.cols % columns == 0) return true;
     return false;
 }
 
@@ -29,7 +29,8 @@ double tolerance(const TestBackend& tested, CaseRun& run, const OpDef& op, const
     if (!tested.bf16_products) return c.tolerance;
     if (&op == &attention_op) return run.bound().front().in[1].type != Type::f32 ? 1e-4 : c.tolerance;
     const bool product = &op == &matmul_op || &op == &moe_matmul_op;
-    return product && reads(run, Type::bf16) ? std::max(c.tolerance, 1e-5) : c.tolerance;
+    return product && (reads(run, Type::bf16) || !tested.deterministic) ? std::max(c.tolerance, 1e-5)
+                                                                        : c.tolerance;
 }
 
 }  // namespace
@@ -83,7 +84,7 @@ TEST_CASE("results do not depend on the number of threads, to the last bit") {
 }
 
 TEST_CASE("tiles give the bits of vectors, at any number of rows") {
-    for (const auto& pair : tile_pairs()) {
+    for (const auto& pair : tile_pairs(true)) {
         const TestBackend &vectors = pair.first, &tiles = pair.second;
         for (const OpDef* op : {&matmul_op, &moe_matmul_op})
             for (const OpCase& c : op->cases()) {
@@ -92,17 +93,45 @@ TEST_CASE("tiles give the bits of vectors, at any number of rows") {
                 REQUIRE(a.run() == "");
                 REQUIRE(b.run() == "");
                 const auto x = a.results(), y = b.results();
-                // Integers have one result; pairs of bf16 are added in another order.
-                if (reads(a, Type::bf16))
-                    CHECK(nmse(x, y) < 1e-10);
-                else
+                // Integers have one result. Pairs of bf16 are added in another order, and where K is no
+                // multiple of a tile's depth they meet activations as they are.
+                if (!reads(a, Type::bf16))
                     CHECK(same_bits(x, y));
+                else
+                    CHECK(nmse(x, y) < (reads(a, Type::bf16, cpu::bf16_step) ? 1e-10 : 1e-5));
             }
+    }
+}
+
+TEST_CASE("tiles in bf16 give nearly what vectors give, and few rows the bits of one") {
+    for (const auto& pair : tile_pairs(false)) {
+        const TestBackend &vectors = pair.first, &tiles = pair.second;
+        int many = 0, few = 0;
+        for (const OpDef* op : {&matmul_op, &moe_matmul_op})
+            for (const OpCase& c : op->cases()) {
+                INFO(c.label);
+                CaseRun a(c, *vectors.backend, seed), b(c, *tiles.backend, seed);
+                REQUIRE(a.run() == "");
+                REQUIRE(b.run() == "");
+                const auto x = a.results(), y = b.results();
+                CHECK(nmse(x, y) < 1e-4);
+                if (reads(a, Type::bf16)) continue;
+                // An expert has fewer rows than its product.
+                if (c.shape.tokens <= cpu::few_rows) {
+                    ++few;
+                    CHECK(same_bits(x, y));
+                } else if (op == &matmul_op) {
+                    many += !same_bits(x, y);
+                }
+            }
+        CHECK(few > 0);
+        CHECK(many > 0);
     }
 }
 
 TEST_CASE("each row of a batch is bit-equal to the row alone") {
     for (const TestBackend& tested : test_backends()) {
+        if (!tested.deterministic) continue;
         INFO("backend " << tested.name);
         for (const OpDef* op : {&matmul_op, &norm_op, &glu_op, &moe_route_op, &moe_matmul_op, &moe_sum_op})
             for (const OpCase& c : op->cases()) {

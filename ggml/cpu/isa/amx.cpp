@@ -5,14 +5,13 @@
 #include "ggml/cpu/isa/headers.h"
 
 #if defined(__clang__)
-#pragma clang attribute push(                                                                                   \
-    __attribute__((target(                                                                                      \
-        "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,amx-tile,amx-int8,amx-bf16"))), \
+#pragma clang attribute push(                                                                          \
+    __attribute__((target(                                                                             \
+        "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,amx-tile,amx-bf16"))), \
     apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target( \
-    "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,amx-tile,amx-int8,amx-bf16")
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,amx-tile,amx-bf16")
 #endif
 
 namespace nibble::cpu::amx {
@@ -20,7 +19,8 @@ namespace nibble::cpu::amx {
 // What is not this instruction set's own.
 namespace borrowed {
 constexpr const PackKernels& pack = avx512vnni::pack_kernels;
-constexpr const MatmulKernels& matmul = avx512bf16::matmul_kernels;
+constexpr const MatmulKernels& matmul = avx512vnni::matmul_kernels;
+constexpr const MatmulKernels& reals = avx512::matmul_kernels;
 constexpr const AttentionKernels& attention = avx512::attention_kernels;
 }  // namespace borrowed
 
@@ -45,19 +45,19 @@ constexpr const AttentionKernels& attention = avx512::attention_kernels;
 namespace nibble::cpu {
 
 extern const KernelTable amx_table;
-constinit const KernelTable amx_table{
-    .name = "amx",
-    .needs = "AVX-512 F, BW, VL, DQ, VNNI, BF16 and AMX tiles with int8 and bf16",
-    .available =
-        [](const Features& f) {
-            return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
-                   f.avx512vnni && f.avx512bf16 && f.amx_tile && f.amx_int8 && f.amx_bf16;
-        },
-    .rows = avx512::row_kernels,
-    .pack = amx::borrowed::pack,
-    .matmul = amx::matmul_kernels,
-    .attention = amx::attention_kernels,
-    .state = avx512::state_kernels};
+constinit const KernelTable amx_table{.name = "amx",
+                                      .needs = "AVX-512 F, BW, VL, DQ, VNNI, BF16 and AMX tiles with bf16",
+                                      .available =
+                                          [](const Features& f) {
+                                              return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw &&
+                                                     f.avx512vl && f.avx512dq && f.avx512vnni &&
+                                                     f.avx512bf16 && f.amx_tile && f.amx_bf16;
+                                          },
+                                      .rows = avx512::row_kernels,
+                                      .pack = amx::borrowed::pack,
+                                      .matmul = amx::matmul_kernels,
+                                      .attention = amx::attention_kernels,
+                                      .state = avx512::state_kernels};
 
 }  // namespace nibble::cpu
 

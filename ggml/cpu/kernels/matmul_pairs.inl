@@ -33,12 +33,14 @@ inline void multiply_pairs(const MatmulBlock& b) {
     }
 }
 
-inline Operand paired_operand(const TypeInfo& type) {
-    return type.type == Type::bf16 ? Operand::bf16 : borrowed::matmul.operand(type);
+inline Operand paired_operand(const TypeInfo& type, int64_t rows, int64_t k) {
+    return type.type == Type::bf16 ? Operand::bf16 : borrowed::matmul.operand(type, rows, k);
 }
 
-inline void round_row(const float* x, int64_t n, uint16_t* out) {
-    Pairs::narrow(x, n, 1, reinterpret_cast<Pairs::Number*>(out));
-    const int64_t end = (n + bf16_step - 1) / bf16_step * bf16_step;
-    std::memset(out + n, 0, static_cast<size_t>(end - n) * sizeof *out);
+inline void round_row(const float* x, int64_t n, int64_t h, uint16_t* out) {
+    for (int64_t i = 0; i < n; i += bf16_step, out += h * bf16_step) {
+        const int64_t count = n - i < bf16_step ? n - i : bf16_step;
+        Pairs::narrow(x + i, count, 1, reinterpret_cast<Pairs::Number*>(out));
+        std::memset(out + count, 0, static_cast<size_t>(bf16_step - count) * sizeof *out);
+    }
 }

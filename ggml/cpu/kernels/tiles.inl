@@ -1,172 +1,388 @@
-// Many rows of int8 products through tiles (AMX): included after the kernels by instruction sets that have
-// the class Tiles. The integers of a block are exact and blocks add up in order, so a row's result is to the
-// last bit that of the streamed path.
+// Matmul on tiles (AMX): weights in bf16 as they lie, and codes against many rows, decoded into a panel.
+// By the number of rows of a product codes meet activations in int8 or in bf16: see few_rows.
 
-// Codes around zero: tiles take both sides signed, and so need no sums of the activations.
-template <class Fmt>
-struct SignedStream : CodeStream<Fmt> {
-    using Base = CodeStream<Fmt>;
-    using Base::Base;
-    static constexpr bool panel_signed = true;
-    static constexpr int panel_zero = 0;
-    I panel_codes(int j) const { return sub_i8(Base::panel_codes(j), Base::panel_zero); }
+// A part of K whose weights (16 KiB of 32 columns) and 32 rows stay in the first-level cache; the sums of a
+// block, and its rows of such a part, in the second-level one.
+constexpr int64_t tiled_depth = 256, tiled_columns = 128, tiled_rows = 512;
+constexpr int64_t tile_columns = 2 * lanes;  // of TileMultiplier
+constexpr int64_t tiled_sums_bytes = tiled_rows * tiled_columns * 4;
+constexpr int64_t tiled_panel_bytes = tiled_depth * tile_columns * 2;
+
+// What all rows are multiplied by before the next: a part of K of tile_columns columns.
+struct TilePart {
+    const std::byte* group;  // of the packed weights
+    int64_t n0;              // their first column
+    int64_t groups;          // one or two
+    int64_t k0, k;
+    int64_t number;  // of those before it
+};
+// Where its weights lie: units of 32 bits of every column in turn, the second group `vector` bytes behind.
+struct TiledWeights {
+    const std::byte* w;
+    int64_t vector;
 };
 
-// Tiles of two groups of weight rows meet those of two tiles of activation rows, so that what is loaded is
-// used twice. A slice is what a tile holds of K: a block, or half of one where scales belong to halves.
-constexpr int tile_pair = 2;
-// Slices whose sums wait for their scales, while tiles make those of the next as many. Tiles and vectors work
-// at the same time only as far as the processor looks ahead, so a slice and a part of what waits take turns.
-constexpr int64_t chunk_slices = tile_pair * tile_pair;
-template <class Panel>
-constexpr int64_t chunk_blocks = chunk_slices / Panel::halves;
-// With a panel of so much, two chunks of sums (16 KiB) and their activations stay in the first-level cache.
-constexpr int64_t tile_panel_bytes = 16 * 1024;
+// Kinds of weights make a part ready in units: a block of 32 columns of K of a group, in eight quads. Quads
+// are done one by one between the products of the part before, which leave vectors and loads idle.
 
-// Sums that tiles made of R activation rows and vector `vector` of a panel, as a source of int8_tile.
-template <class Panel, int R>
-struct TileSums {
-    static constexpr int vectors = 1, halves = Panel::halves, min_halves = Panel::min_halves, zero = 0;
-    static constexpr bool streams = false, has_words = false, joins = false;
-    static constexpr int64_t row_block = int8_block;
-    static constexpr bool has_min = Panel::has_min;
+// Packed bf16 is what tiles want, so its lines are asked for. Few rows read it as one stream without that.
+struct Bf16Tiles {
+    using Unit = const std::byte*;
+    static constexpr int64_t column_bytes = lanes * 2, unit_bytes = bf16_step * column_bytes;  // of a group
+    const MatmulBlock& b;
+    int64_t group_bytes;
 
-    Panel panel;
-    int vector;
-    const int32_t* sums;  // [slice][row][lanes]
-    const int32_t* at = nullptr;
-
-    void begin(int64_t block) {
-        panel.begin(block);
-        at = sums + block * halves * R * lanes;
+    TiledWeights tiles(const TilePart& p) const { return {p.group + p.k0 * column_bytes, group_bytes}; }
+    bool few() const { return b.m <= few_rows; }
+    int64_t units(const TilePart& p) const { return few() ? 0 : p.groups * (p.k / bf16_step); }
+    Unit unit(const TilePart& p, int64_t i) const {
+        const int64_t each = p.k / bf16_step;
+        return p.group + p.k0 * column_bytes +
+               (i < each ? i * unit_bytes : (i - each) * unit_bytes + group_bytes);
     }
-    F scale(int, int h) const { return panel.scale(vector, h); }
-    F min(int, int h) const { return panel.min(vector, h); }
+    template <int quad>
+    [[gnu::always_inline]] void prepare(const Unit& u) const {
+        prefetch_lines<128>(u + quad * 128);
+    }
 };
 
-// What tiles have already added up; chosen over the products of vectors by its first operand.
-template <int R, int V, int n, class Panel>
-inline void add_products(const TileSums<Panel, R>& source, int first, const int8_t*, I (&sums)[V][R]) {
-    static_assert(V == 1);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) sums[0][r] = load_i(source.at + (first / n * R + r) * lanes);
+// Byte i of every lane and 256, as floats: the byte is the upper part of the fraction.
+template <int i>
+inline F byte_and_256(I bytes) {
+    return as_float(or_i(and_i(shifted<8 * i - 15>(bytes), set1_i(0x7f8000)), set1_i(0x43800000)));
 }
 
-template <class Panel>
-using TilesOf = Tiles<int8_block / Panel::halves>;
+// Codes become scale * code + minimum, rounded to bf16. Since the 256 that bytes come with is taken off in
+// the same operation, that is off by at most a 65536th of the scale before it is rounded.
+template <class Fmt>
+struct CodeTiles {
+    using Stream = CodeStream<Fmt>;
+    const MatmulBlock& b;
+    int64_t group_bytes;
+    std::byte* panels;  // two
+    struct Unit {
+        Stream stream;
+        int64_t block;
+        std::byte* out;
+    };
 
-// What is multiplied in one go: a chunk of K of A tiles of rows. `count` is 0 if there is nothing.
-struct TileUnit {
-    int64_t row, block, count;  // the first row; blocks of the panel
-    int32_t* sums;              // [tile of rows][vector of weights][slice][row][lanes]
+    static bool few() { return false; }
+    TiledWeights tiles(const TilePart& p) const { return {panel(p), panel_half}; }
+    int64_t units(const TilePart& p) const { return p.groups * (p.k / int8_block); }
+    Unit unit(const TilePart& p, int64_t i) const {
+        const int64_t each = p.k / int8_block, v = i < each ? 0 : 1, at = i - v * each;
+        return {Stream(p.group + v * group_bytes, b.lookahead), p.k0 / int8_block + at,
+                panel(p) + v * panel_half + at * (16 * lanes * 4)};
+    }
+    template <int quad>
+    [[gnu::always_inline]] void prepare(const Unit& u) const {
+        std::byte* const out = u.out + quad * 2 * lanes * 4;
+        Stream stream = u.stream;
+        if constexpr (quad == 0) stream.prefetch(u.block);
+        stream.seek(u.block);
+        stream.begin(u.block);
+        constexpr int m = quad * Stream::min_halves / 8, h = quad * Stream::halves / 8;
+        const F scale = stream.scale(0, h), zero = set1(-256 - Stream::panel_zero);
+        F base = zero * scale;
+        if constexpr (Stream::has_min) base = fma(zero, scale, stream.min(0, m));
+        const I q = stream.panel_codes(quad);
+        store_i(out, Pairs::join(fma(byte_and_256<0>(q), scale, base), fma(byte_and_256<1>(q), scale, base)));
+        store_i(out + lanes * 4,
+                Pairs::join(fma(byte_and_256<2>(q), scale, base), fma(byte_and_256<3>(q), scale, base)));
+    }
+
+  private:
+    static constexpr int64_t panel_half = tiled_panel_bytes / 2;
+    std::byte* panel(const TilePart& p) const { return panels + p.number % 2 * tiled_panel_bytes; }
 };
 
-// Rows [row, row + n A R), in tiles of R rows, against all `blocks` of the panel, which are those of K from
-// `first` on.
-template <int R, int A, class Panel>
-inline void multiply_tiles(TilesOf<Panel>& tiles, const Panel& panel, int64_t blocks, const Int8Rows& x,
-                           int64_t row, int64_t n, int64_t first, int64_t k, float* c) {
-    constexpr int H = Panel::halves, columns = int8_block / H;
-    constexpr int64_t most = chunk_blocks<Panel>, slice = int64_t{R} * lanes, width = tile_pair * lanes;
-    alignas(64) int32_t sums[2][A * tile_pair * chunk_slices * slice];
-    const int64_t chunks = (blocks + most - 1) / most, units = n * chunks;
-    const auto unit_at = [&](int64_t i) {
-        const int64_t block = i % chunks * most, left = blocks - block;
-        return TileUnit{row + i / chunks * A * R, block, left < most ? left : most, sums[i % 2]};
+template <int quad = 0, class Weights, class Unit>
+[[gnu::always_inline]] inline void prepare_quads(const Weights& weights, const Unit& unit) {
+    weights.template prepare<quad>(unit);
+    if constexpr (quad < 7) prepare_quads<quad + 1>(weights, unit);
+}
+template <class Weights>
+[[gnu::noinline]] inline void prepare_units(const Weights& weights, const TilePart& p, int64_t first,
+                                            int64_t end) {
+    for (; first < end; ++first) prepare_quads(weights, weights.unit(p, first));
+}
+
+// Sums of tiled_columns columns or fewer on their way to the results, row by row: 32 rows of tile_columns
+// columns follow each other as TileMultiplier leaves them, then those of the rows below.
+class TileResults {
+  public:
+    // One row of them.
+    struct Row {
+        const float* sums;
+        float* out = nullptr;  // null: there is none
+        const float *bias, *residual;
+        int64_t n;
+        bool streams;
+
+        template <int i>
+        [[gnu::always_inline]] void vector() const {
+            constexpr int64_t of_register = TileMultiplier::sums;
+            const int64_t left = n - i * lanes;
+            if (left <= 0) return;
+            F x = load(sums + i / 2 * 4 * of_register + i % 2 * of_register);
+            if (left >= lanes) {
+                if (bias) x = x + load(bias + i * lanes);
+                if (residual) x = x + load(residual + i * lanes);
+                streams ? store_past_cache(out + i * lanes, x) : store(out + i * lanes, x);
+            } else {
+                if (bias) x = x + load_n(bias + i * lanes, left);
+                if (residual) x = x + load_n(residual + i * lanes, left);
+                store_n(out + i * lanes, x, left);
+            }
+        }
     };
-    const auto tile = [&](const TileUnit& u, int a) { return x.tile(u.row + a * R, R, first + u.block, k); };
-    const auto multiply = [&](const TileUnit& u, int64_t block, int64_t half) {
-        const int8_t* rows[A];
-        for (int a = 0; a < A; ++a) rows[a] = tile(u, a).q + block * R * int8_block + half * columns;
-        tiles.multiply(rows, panel.panel + (u.block + block) * Panel::block_bytes + half * (columns * lanes),
-                       Panel::vector_bytes);
+
+    explicit TileResults(const MatmulBlock& b)
+        : b_(b),
+          streams_(b.m * b.out_stride * 4 > large_result && b.out_stride % lanes == 0 &&
+                   reinterpret_cast<uintptr_t>(b.out) % 64 == 0) {}
+
+    void begin(const float* sums, int64_t panels, int64_t n0, int64_t n) {
+        sums_ = sums, panels_ = panels, n0_ = n0, n_ = n, next_ = 0, end_ = b_.m;
+    }
+    Row next() {
+        Row row;
+        if (next_ == end_) return row;
+        constexpr int64_t rows = TileMultiplier::rows, sums = TileMultiplier::sums;
+        const int64_t r = next_++;
+        row.sums = sums_ + r / (2 * rows) * panels_ * 4 * sums + r / rows % 2 * 2 * sums + r % rows * lanes;
+        row.out = b_.out + r * b_.out_stride + n0_;
+        row.bias = b_.bias ? b_.bias + n0_ : nullptr;
+        row.residual = b_.residual ? b_.residual + r * b_.residual_stride + n0_ : nullptr;
+        row.n = n_;
+        row.streams = streams_;
+        return row;
+    }
+    // So many rows, or all that are left.
+    [[gnu::noinline]] void rows(int64_t n) {
+        for (Row r; n > 0 && (r = next()).out; --n) vectors(r);
+    }
+    void finish() {
+        rows(b_.m);
+        if (streams_) await_stores();
+    }
+
+  private:
+    // Of so many bytes nothing would be left in the cache when they are read again.
+    static constexpr int64_t large_result = int64_t{8} << 20;
+    template <int i = 0>
+    static void vectors(const Row& row) {
+        row.vector<i>();
+        if constexpr ((i + 1) * lanes < tiled_columns) vectors<i + 1>(row);
+    }
+
+    const MatmulBlock& b_;
+    bool streams_;
+    const float* sums_ = nullptr;
+    int64_t panels_ = 1, n0_ = 0, n_ = 0, next_ = 0, end_ = 0;
+};
+
+// What vectors do during the products of a part: they make the next one's weights ready, and results of the
+// sums before. As little as possible in each step: the tiles of the next wait behind it.
+template <class Weights>
+struct TileWork {
+    const Weights& weights;
+    TileResults& results;
+    TilePart next;
+    int64_t units, total_units;  // for 32 rows of the part, and for all
+    int64_t rows;                // for 32 rows
+    int64_t prepared = 0;
+
+    // During the products of 32 rows: one unit and one row are cut into steps.
+    struct Share {
+        typename Weights::Unit unit;
+        TileResults::Row row;
+        bool has_unit;
     };
-    const auto add = [&](const TileUnit& u, int a, int v) {
-        const Panel from{panel.panel + u.block * Panel::block_bytes};
-        const TileSums<Panel, R> source{from, v, u.sums + (a * tile_pair + v) * chunk_slices * slice};
-        int8_tile<R>(source, u.count, tile(u, a), c + (u.row + a * R) * width + v * lanes, width,
-                     first + u.block == 0);
-    };
-    tiles.configure(R);
-    TileUnit now{}, before{};
-    int32_t* pending = nullptr;  // where the sums in registers belong
-    for (int64_t i = 0; i <= units; ++i) {
-        before = now;
-        now = i < units ? unit_at(i) : TileUnit{};
-        for (int s = 0; s < chunk_slices; ++s) {
-            if (pending) tiles.template store<A>(pending, chunk_slices * slice);
-            const bool more = s < now.count * H;
-            pending = more ? now.sums + s * slice : nullptr;
-            if (more) multiply(now, s / H, s % H);
-            if (before.count > 0 && s < A * tile_pair) add(before, s / tile_pair, s % tile_pair);
+    Share begin() {
+        Share share{weights.unit(next, prepared), {}, false};
+        int64_t more = units < total_units - prepared ? units : total_units - prepared;
+        share.has_unit = more > 0;
+        if (more > 1) prepare_units(weights, next, prepared + 1, prepared + more);
+        prepared += more;
+        if (rows > 1) results.rows(rows - 1);
+        if (rows > 0) share.row = results.next();
+        return share;
+    }
+    template <int i>
+    [[gnu::always_inline]] void step(const Share& share) const {
+        if (share.has_unit) weights.template prepare<i>(share.unit);
+        if (share.row.out) share.row.template vector<i>();
+    }
+    void end() { prepare_units(weights, next, prepared, total_units); }
+};
+
+// 32 rows at a time against tiled_depth columns of K of tile_columns columns, all of them whole. A sum is
+// stored, and that of the next rows takes its register, as soon as its last product is on its way: the others
+// go on meanwhile.
+struct WholeTiles {
+    static constexpr int64_t step_bytes = 16 * 64, sums_bytes = TileMultiplier::sums * 4;
+    const std::byte* x;  // of the first 16 rows
+    int64_t x_half;      // to the next 16
+    const std::byte* w;  // of the first group
+    int64_t w_half;      // to the second
+    std::byte* c;        // sums of the first rows
+    int64_t c_step;      // to those of the next
+    bool from_zero;
+
+    template <class Work>
+    void multiply(int64_t blocks, Work& work) {
+        begin<0>(c), begin<1>(c), begin<2>(c), begin<3>(c);
+        for (; blocks > 0; --blocks, x += 2 * x_half, c += c_step) steps(blocks > 1, work, work.begin());
+    }
+
+  private:
+    template <int sum>
+    [[gnu::always_inline]] void begin(const std::byte* from) const {
+        if (from_zero)
+            tile_zero<sum>();
+        else
+            tile_load<sum>(from + sum * sums_bytes, 64);
+    }
+    template <int sum, int i>
+    [[gnu::always_inline]] void product(bool more) const {
+        tile_dot_bf16<sum, 4 + sum / 2, 6 + sum % 2>();
+        if constexpr (i == 7) {
+            tile_store<sum>(c + sum * sums_bytes, 64);
+            if (more) begin<sum>(c + c_step);
         }
     }
-}
+    template <int i = 0, class Work, class Share>
+    [[gnu::always_inline]] void steps(bool more, const Work& work, const Share& share) const {
+        tile_load<4>(x + i * step_bytes, 64);
+        tile_load<6>(w + i * step_bytes, 64);
+        product<0, i>(more);
+        tile_load<7>(w + w_half + i * step_bytes, 64);
+        product<1, i>(more);
+        tile_load<5>(x + x_half + i * step_bytes, 64);
+        product<2, i>(more);
+        product<3, i>(more);
+        work.template step<i>(share);
+        if constexpr (i < 7) steps<i + 1>(more, work, share);
+    }
+};
+static_assert(tiled_depth == 8 * bf16_step && tiled_columns == 8 * lanes);
 
-// The last tile of a block, of `rows` <= R rows.
-template <int R = stream_rows, class Panel>
-inline void multiply_last(TilesOf<Panel>& tiles, int64_t rows, const Panel& panel, int64_t blocks,
-                          const Int8Rows& x, int64_t row, int64_t first, int64_t k, float* c) {
-    if (rows == R) return multiply_tiles<R, 1>(tiles, panel, blocks, x, row, 1, first, k, c);
-    if constexpr (R > 1) multiply_last<R - 1>(tiles, rows, panel, blocks, x, row, first, k, c);
-}
-
-template <class Fmt>
-inline void tiled_codes(const MatmulBlock& b) {
-    using Stream = SignedStream<Fmt>;
-    using Panel = CodePanel<tile_pair, Stream>;
-    constexpr int64_t width = tile_pair * lanes, pair_rows = tile_pair * stream_rows;
-    constexpr int64_t whole = chunk_blocks<Panel>;
-    constexpr int64_t depth = tile_panel_bytes / Panel::block_bytes / whole * whole;
-    const Panel panel{b.scratch};
-    float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
-    std::byte* const packed = b.scratch + panel_bytes + tile_bytes;
-    const int64_t blocks = b.k / int8_block, pairs = b.m / pair_rows;
-    TilesOf<Panel> tiles;
-    for (int64_t n0 = 0; n0 < b.n; n0 += width) {
-        const int64_t n = b.n - n0 < width ? b.n - n0 : width;
-        const int64_t second = n > lanes ? n0 + lanes : n0;  // a missing group repeats the first
-        const Stream streams[] = {
-            Stream(packed_group(b, n0, packed), b.lookahead),
-            Stream(packed_group(b, second, packed + (b.packed ? 0 : packed_group_bytes(*b.type, b.k))),
-                   b.lookahead)};
-        for (int64_t first = 0; first < blocks; first += depth) {
-            const int64_t count = blocks - first < depth ? blocks - first : depth;
-            for (int v = 0; v < tile_pair; ++v) panel.fill(streams[v], first, count, v);
-            multiply_tiles<stream_rows, tile_pair>(tiles, panel, count, b.xq, 0, pairs, first, b.k, c);
-            for (int64_t r = pairs * pair_rows; r < b.m; r += stream_rows)
-                multiply_last(tiles, b.m - r < stream_rows ? b.m - r : stream_rows, panel, count, b.xq, r,
-                              first, b.k, c);
+// Columns [n0, n0 + n) of a block, whose packed weights begin at `group`.
+template <class Weights>
+inline void multiply_on_tiles(const MatmulBlock& b, const Weights& weights, const std::byte* group,
+                              int64_t n0, int64_t n, float* c) {
+    constexpr int64_t rows = 2 * TileMultiplier::rows, of_block = 4 * TileMultiplier::sums;
+    const auto* const x = reinterpret_cast<const int32_t*>(b.xb);
+    // Few rows go through K at once: their weights come from memory, as one stream of each group.
+    const bool few = weights.few();
+    const int64_t k = b.xb_stride, depth = few ? k : tiled_depth, slices = (k + depth - 1) / depth;
+    const int64_t width = few ? tile_columns : tiled_columns, panels = width / tile_columns;
+    const auto part_at = [&](int64_t number) {
+        const int64_t block = number / (slices * panels), left = n - block * width;
+        const int64_t here = left < width ? (left + tile_columns - 1) / tile_columns : panels;
+        const int64_t in_block = number - block * slices * panels;
+        const int64_t column = block * width + in_block % here * tile_columns, k0 = in_block / here * depth;
+        return TilePart{group + column / lanes * weights.group_bytes,
+                        n0 + column,
+                        n - column > lanes ? 2 : 1,
+                        k0,
+                        k - k0 < depth ? k - k0 : depth,
+                        number};
+    };
+    const int64_t whole = n / width, rest = (n - whole * width + tile_columns - 1) / tile_columns;
+    const int64_t parts = (whole * panels + rest) * slices, row_blocks = b.m / rows;
+    const auto shared = [](int64_t units, int64_t among) {
+        return among > 0 ? (units + among - 1) / among : 0;
+    };
+    TileMultiplier multiplier;
+    TileResults results(b);
+    TilePart next = part_at(0);
+    prepare_units(weights, next, 0, weights.units(next));
+    for (int64_t number = 0; number < parts; ++number) {
+        const TilePart part = next;
+        const int64_t column = part.n0 - n0, block = column / width;
+        int64_t units = 0;
+        if (number + 1 < parts) {
+            next = part_at(number + 1);
+            units = weights.units(next);
         }
-        finish(b, n0, n, 0, b.m, c, width);
+        const TiledWeights w = weights.tiles(part);
+        float* const sums_of_block = c + block % 2 * (tiled_sums_bytes / 4);
+        float* const sums = sums_of_block + column % width / tile_columns * of_block;
+        TileWork<Weights> work{weights, results,
+                               next,    shared(units, row_blocks),
+                               units,   shared(b.m, row_blocks * panels * slices)};
+        int64_t row = 0;
+        if (part.k == tiled_depth && part.groups == 2 && row_blocks > 0) {
+            multiplier.configure_whole();
+            const int64_t half = TileMultiplier::rows * k * 2;
+            WholeTiles{reinterpret_cast<const std::byte*>(b.xb) + part.k0 * TileMultiplier::rows * 2,
+                       half,
+                       w.w,
+                       w.vector,
+                       reinterpret_cast<std::byte*>(sums),
+                       panels * of_block * 4,
+                       part.k0 == 0}
+                .multiply(row_blocks, work);
+            row = row_blocks * rows;
+        }
+        for (; row < b.m; row += rows)
+            multiplier.tiles(b.m - row < rows ? b.m - row : rows, part.groups == 2,
+                             x + row * (k / Pairs::size), k / Pairs::size, part.k0 / Pairs::size,
+                             reinterpret_cast<const int32_t*>(w.w), Steps(lanes, w.vector / 4),
+                             part.k / Pairs::size, sums + row / rows * panels * of_block, part.k0 == 0);
+        work.end();
+        if (number + 1 < parts && next.n0 - n0 < (block + 1) * width) continue;
+        results.finish();
+        const int64_t left = n - block * width;
+        results.begin(sums_of_block, panels, n0 + block * width, left < width ? left : width);
+    }
+    results.finish();
+}
+
+// The whole block. Weights that are used in place are packed for tile_columns columns at a time.
+template <class Weights>
+inline void tiled_block(const MatmulBlock& b, const Weights& weights, std::byte* packed) {
+    float* const c = reinterpret_cast<float*>(b.scratch);
+    if (b.packed) return multiply_on_tiles(b, weights, b.w, 0, b.n, c);
+    for (int64_t n0 = 0; n0 < b.n; n0 += tile_columns) {
+        const int64_t n = b.n - n0 < tile_columns ? b.n - n0 : tile_columns;
+        multiply_on_tiles(b, weights, packed_group(b, n0, packed, n > lanes ? 2 : 1), n0, n, c);
     }
 }
 
-// Up to here the weights are streamed through vectors: filling a panel for few rows would cost more.
-constexpr int64_t streamed_tile_rows = 2 * stream_rows;
+inline bool fits_pair_tiles(int64_t k) { return k % bf16_step == 0; }
 
-// Of bf16, tiles take any number of rows, so that one row has the bits of many, but only whole steps of K.
-inline bool fits_pair_tiles(int64_t k) { return (k + 1) / TilePairs::size % TilePairs::depth == 0; }
+inline Operand tiled_operand(const TypeInfo& type, int64_t rows, int64_t k) {
+    if (type.type == Type::bf16) return fits_pair_tiles(k) ? Operand::bf16 : Operand::f32;
+    return rows > few_rows && has_int8_path(type) ? Operand::bf16 : borrowed::matmul.operand(type, rows, k);
+}
 
-// Everything that tiles do not multiply is left to the kernels of namespace borrowed.
+// What tiles do not multiply is left to the kernels of namespace borrowed.
 inline void tiled_matmul(const MatmulBlock& b) {
-    if (b.type->type == Type::bf16 && fits_pair_tiles(b.k)) return multiply_pairs<TilePairs>(b);
-    if (b.m <= streamed_tile_rows || !has_int8_path(*b.type)) return borrowed::matmul.block(b);
+    if (b.operand == Operand::f32) return borrowed::reals.block(b);
+    if (b.operand == Operand::int8) return borrowed::matmul.block(b);
+    std::byte* const panels = b.scratch + 2 * tiled_sums_bytes;
+    const auto group_bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
+    if (b.type->type == Type::bf16) return tiled_block(b, Bf16Tiles{b, group_bytes}, panels);
     visit_format(b.type->type, [&]<class Fmt>() {
-        if constexpr (code_layout<Fmt>().bits > 0) tiled_codes<Fmt>(b);
+        if constexpr (code_layout<Fmt>().bits > 0)
+            tiled_block(b, CodeTiles<Fmt>{b, group_bytes, panels}, panels + 2 * tiled_panel_bytes);
     });
 }
 
 inline size_t tiled_scratch(const TypeInfo& type, int64_t k, bool packed) {
-    const size_t other = borrowed::matmul.scratch(type, k, packed);
-    if (!has_int8_path(type)) return other;
-    const size_t own = static_cast<size_t>(panel_bytes + tile_bytes) +
-                       (packed ? 0 : tile_pair * packed_group_bytes(type, k));
+    const size_t codes = borrowed::matmul.scratch(type, k, packed),
+                 reals = borrowed::reals.scratch(type, k, packed), other = codes > reals ? codes : reals;
+    const size_t own = static_cast<size_t>(2 * (tiled_sums_bytes + tiled_panel_bytes)) +
+                       (packed ? 0 : 2 * packed_group_bytes(type, k));
     return own > other ? own : other;
 }
 
-constexpr MatmulKernels matmul_kernels{.operand = paired_operand,
+constexpr MatmulKernels matmul_kernels{.operand = tiled_operand,
+                                       .bf16_rows = TileMultiplier::rows,
                                        .round = round_row,
-                                       .shape = {panel_columns, block_rows},
+                                       .shape = {panel_columns, tiled_rows},
                                        .scratch = tiled_scratch,
                                        .block = tiled_matmul};

@@ -22,12 +22,12 @@ template <int tile>
 inline void tile_store(void* to, int64_t stride) {
     asm volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(tile), "r"(to), "r"(stride) : "memory");
 }
-// sum += a b: of int8 quadruples into int32, of bf16 pairs into f32.
-template <int sum, int a, int b>
-inline void tile_dot_int8() {
-    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
-}
+// sum += a b: of bf16 pairs into f32.
 template <int sum, int a, int b>
 inline void tile_dot_bf16() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
 }
+
+// Stores that leave no trace in the caches, 64-byte aligned; before others read them they have to be awaited.
+inline void store_past_cache(float* p, F v) { _mm512_stream_ps(p, v); }
+inline void await_stores() { _mm_sfence(); }
