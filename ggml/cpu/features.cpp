@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -51,11 +52,18 @@ bool tiles_permitted() {
 }
 
 // AMD64 Architecture Programmer's Manual volume 3, CPUID functions 0 and 1.
+bool made_by(std::string_view vendor) {
+    const Regs zero = cpuid(0);
+    std::array<char, 12> text{};
+    std::memcpy(text.data(), &zero.b, 4);
+    std::memcpy(text.data() + 4, &zero.d, 4);
+    std::memcpy(text.data() + 8, &zero.c, 4);
+    return std::string_view(text.data(), text.size()) == vendor;
+}
 bool amd_family(uint32_t wanted) {
-    const Regs zero = cpuid(0), one = cpuid(1);
-    const bool amd = zero.b == 0x68747541u && zero.d == 0x69746e65u && zero.c == 0x444d4163u;
+    const Regs one = cpuid(1);
     const uint32_t base = one.a >> 8 & 0xf, extended = one.a >> 20 & 0xff;
-    return amd && (base == 0xf ? base + extended : base) == wanted;
+    return made_by("AuthenticAMD") && (base == 0xf ? base + extended : base) == wanted;
 }
 
 std::string brand_string() {
@@ -74,6 +82,7 @@ Features detect() {
     Features f;
     f.brand = brand_string();
     f.amd_zen5 = amd_family(0x1a);
+    f.intel = made_by("GenuineIntel");
     const Regs one = cpuid(1), seven = cpuid(7), seven1 = cpuid(7, 1);
     const bool osxsave = bit(one.c, 27);
     const uint64_t state = osxsave ? enabled_state() : 0;

@@ -15,7 +15,8 @@ struct Features {
     bool amx_tile = false, amx_bf16 = false;
     bool neon = false, arm_dotprod = false, arm_i8mm = false;
     bool amd_zen5 = false;  // family 1Ah
-    std::string brand;      // the processor's name for people; may be empty
+    bool intel = false;
+    std::string brand;  // the processor's name for people; may be empty
 };
 
 // Detected once.

@@ -64,6 +64,7 @@ Lookahead lookahead(const KernelTable& kernels, const Features& machine) {
     Lookahead l;
     if (kernels.pack.lanes == 8) l.code_rows = 1;  // AVX2 and AVX-VNNI: no processor looks as far
     if (machine.amd_zen5) l = {1, 1};
+    if (machine.intel) l = {1, 1, true};
     return l;
 }
 

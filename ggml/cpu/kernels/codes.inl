@@ -92,6 +92,7 @@ struct CodeStream {
 
     const std::byte* group;
     int ahead_rows;  // so many rows of activations ask for what comes
+    bool by_levels;  // see Lookahead
     I quads[8];
     F scales[halves], mins[min_halves];
     I integers;  // of the halves that are joined, as words
@@ -100,7 +101,7 @@ struct CodeStream {
     Table16 table;
 
     CodeStream(const std::byte* rows, const Lookahead& l)
-        : group(rows), ahead_rows(has_factors ? 1 : l.code_rows) {
+        : group(rows), ahead_rows(has_factors ? 1 : l.code_rows), by_levels(l.by_levels) {
         if constexpr (P::codes.table) table = load_table(P::codes.levels.data(), weight_offset);
     }
 
@@ -118,7 +119,7 @@ struct CodeStream {
     // next group.
     [[gnu::always_inline]] void prefetch(int64_t block) const {
         constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;
-        prefetch_lines<share>(group + block * share + Lookahead::bytes);
+        ask_ahead<share, (P::codes.bits < 8)>(group + block * share, by_levels);
     }
     // Before a block within a span is the first one.
     [[gnu::always_inline]] void seek(int64_t block) {
