@@ -98,7 +98,7 @@ void RunOptions::add(Flags& flags) {
             "the same text whatever --batch and other requests do; otherwise more rows than 32 on a "
             "processor "
             "with AMX, or than eight on a GPU, may have an arithmetic of their own")
-        .group("Model");
+        .group(more);
     device.add(flags);
 }
 

@@ -111,11 +111,10 @@ TEST_CASE("layers that share keys and values go to the GPU together") {
 }
 
 TEST_CASE("rows of several texts on the GPU, of which some are wanted, have the CPU's logits") {
-    auto cpu = CpuBackend::create({2, "", true});
+    const auto cpu = exact_cpu(2);
     const auto gpu = test_card();
-    REQUIRE(cpu);
     if (!gpu) return;
-    Backend* const both[] = {cpu->get(), gpu.get()};
+    Backend* const both[] = {cpu.get(), gpu.get()};
     const auto model = cat(NIBBLE_SOURCE_DIR, "/tests/golden/models/gemma4");
     auto expected = OutputRows::load(model, std::span(both, 1)), actual = OutputRows::load(model, both);
     REQUIRE(expected);
