@@ -33,18 +33,17 @@ double tolerance(const TestBackend& tested, CaseRun& run, const OpDef& op, const
                                                                         : c.tolerance;
 }
 
-// check(op, case, run, its results by vectors, by tiles) for every product of every pair.
+// check(op, case, run, its results by the first, by the second backend) for every product.
 template <class Check>
-void each_tile_case(bool deterministic, Check check) {
-    for (const auto& pair : tile_pairs(deterministic))
-        for (const OpDef* op : {&matmul_op, &moe_matmul_op})
-            for (const OpCase& c : op->cases()) {
-                INFO(pair.second.name << ": " << c.label);
-                CaseRun a(c, *pair.first.backend, seed), b(c, *pair.second.backend, seed);
-                REQUIRE(a.run() == "");
-                REQUIRE(b.run() == "");
-                check(op, c, a, a.results(), b.results());
-            }
+void each_product(const std::pair<TestBackend, TestBackend>& pair, Check check) {
+    for (const OpDef* op : {&matmul_op, &moe_matmul_op})
+        for (const OpCase& c : op->cases()) {
+            INFO(pair.second.name << ": " << c.label);
+            CaseRun a(c, *pair.first.backend, seed), b(c, *pair.second.backend, seed);
+            REQUIRE(a.run() == "");
+            REQUIRE(b.run() == "");
+            check(op, c, a, a.results(), b.results());
+        }
 }
 
 }  // namespace
@@ -98,32 +97,34 @@ TEST_CASE("results do not depend on the number of threads, to the last bit") {
 }
 
 TEST_CASE("tiles give the bits of vectors, at any number of rows") {
-    each_tile_case(true, [](const OpDef*, const OpCase&, CaseRun& a, const auto& x, const auto& y) {
-        // Integers have one result. Pairs of bf16 are added in another order, and where K is no multiple of a
-        // tile's depth they meet activations as they are.
-        if (!reads(a, Type::bf16))
-            CHECK(same_bits(x, y));
-        else
-            CHECK(nmse(x, y) < (reads(a, Type::bf16, cpu::bf16_step) ? 1e-10 : 1e-5));
-    });
+    for (const auto& pair : tile_pairs(true))
+        each_product(pair, [](const OpDef*, const OpCase&, CaseRun& a, const auto& x, const auto& y) {
+            // Integers have one result. Pairs of bf16 are added in another order, and where K is no multiple
+            // of a tile's depth they meet activations as they are.
+            if (!reads(a, Type::bf16))
+                CHECK(same_bits(x, y));
+            else
+                CHECK(nmse(x, y) < (reads(a, Type::bf16, cpu::bf16_step) ? 1e-10 : 1e-5));
+        });
 }
 
 TEST_CASE("tiles in bf16 give nearly what vectors give, and few rows the bits of one") {
-    if (tile_pairs(false).empty()) return;
-    int many = 0, few = 0;
-    each_tile_case(false, [&](const OpDef* op, const OpCase& c, CaseRun& a, const auto& x, const auto& y) {
-        CHECK(nmse(x, y) < 1e-4);
-        if (reads(a, Type::bf16)) return;
-        // An expert has fewer rows than its product.
-        if (c.shape.tokens <= cpu::few_rows) {
-            ++few;
-            CHECK(same_bits(x, y));
-        } else if (op == &matmul_op) {
-            many += !same_bits(x, y);
-        }
-    });
-    CHECK(few > 0);
-    CHECK(many > 0);
+    for (const auto& pair : tile_pairs(false)) {
+        int many = 0, few = 0;
+        each_product(pair, [&](const OpDef* op, const OpCase& c, CaseRun& a, const auto& x, const auto& y) {
+            CHECK(nmse(x, y) < 1e-4);
+            if (reads(a, Type::bf16)) return;
+            // An expert has fewer rows than its product.
+            if (c.shape.tokens <= cpu::few_rows) {
+                ++few;
+                CHECK(same_bits(x, y));
+            } else if (op == &matmul_op) {
+                many += !same_bits(x, y);
+            }
+        });
+        CHECK(few > 0);
+        CHECK(many > 0);
+    }
 }
 
 TEST_CASE("each row of a batch is bit-equal to the row alone") {

@@ -20,7 +20,6 @@ namespace nibble::cpu::amx {
 namespace borrowed {
 constexpr const PackKernels& pack = avx512vnni::pack_kernels;
 constexpr const MatmulKernels& matmul = avx512vnni::matmul_kernels;
-constexpr const MatmulKernels& reals = avx512::matmul_kernels;
 constexpr const AttentionKernels& attention = avx512::attention_kernels;
 }  // namespace borrowed
 

@@ -352,17 +352,15 @@ inline void tiled_block(const MatmulBlock& b, const Weights& weights, std::byte*
     }
 }
 
-inline bool fits_pair_tiles(int64_t k) { return k % bf16_step == 0; }
-
 inline Operand tiled_operand(const TypeInfo& type, int64_t rows, int64_t k) {
-    if (type.type == Type::bf16) return fits_pair_tiles(k) ? Operand::bf16 : Operand::f32;
-    return rows > few_rows && has_int8_path(type) ? Operand::bf16 : borrowed::matmul.operand(type, rows, k);
+    if (type.type == Type::bf16) return k % bf16_step == 0 ? Operand::bf16 : Operand::f32;
+    const Operand of_one = borrowed::matmul.operand(type, rows, k);
+    return of_one == Operand::int8 && rows > few_rows ? Operand::bf16 : of_one;
 }
 
 // What tiles do not multiply is left to the kernels of namespace borrowed.
 inline void tiled_matmul(const MatmulBlock& b) {
-    if (b.operand == Operand::f32) return borrowed::reals.block(b);
-    if (b.operand == Operand::int8) return borrowed::matmul.block(b);
+    if (b.operand != Operand::bf16) return borrowed::matmul.block(b);
     std::byte* const panels = b.scratch + 2 * tiled_sums_bytes;
     const auto group_bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
     if (b.type->type == Type::bf16) return tiled_block(b, Bf16Tiles{b, group_bytes}, panels);
@@ -373,8 +371,7 @@ inline void tiled_matmul(const MatmulBlock& b) {
 }
 
 inline size_t tiled_scratch(const TypeInfo& type, int64_t k, bool packed) {
-    const size_t codes = borrowed::matmul.scratch(type, k, packed),
-                 reals = borrowed::reals.scratch(type, k, packed), other = codes > reals ? codes : reals;
+    const size_t other = borrowed::matmul.scratch(type, k, packed);
     const size_t own = static_cast<size_t>(2 * (tiled_sums_bytes + tiled_panel_bytes)) +
                        (packed ? 0 : 2 * packed_group_bytes(type, k));
     return own > other ? own : other;

@@ -5,7 +5,6 @@
 class TileMultiplier {
   public:
     static constexpr int64_t rows = 16, depth = 16;  // of a register: rows, numbers of 32 bits in a row
-    static constexpr int64_t most_depth = 256;       // of a block: its rows stay in the first-level cache
 
     // fma_block() of pairs; whole registers of columns, k rounded up to their depth: there x or w is zero.
     void block(int64_t m, int64_t cols, const int32_t* x, int64_t ldx, const int32_t* w, Steps steps,
