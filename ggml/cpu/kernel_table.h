@@ -53,7 +53,7 @@ inline constexpr int64_t bf16_step = 32;
 // With fewer rows it does, and asking costs. Panels are always filled so.
 struct Lookahead {
     static constexpr int never = 1 << 30;
-    static constexpr int64_t bytes = 4096, second_level = 8192, first_level = 512;
+    static constexpr int64_t bytes = 4096, second_level = 4096, first_level = 2048;
     int code_rows = 3;      // integer codes; one, if their scales are integers: more work per byte
     int real_rows = never;  // packed f32, f16, bf16
     // Into the second-level cache from second_level on and the first one from first_level on, not into the

@@ -119,7 +119,7 @@ struct CodeStream {
     // next group.
     [[gnu::always_inline]] void prefetch(int64_t block) const {
         constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;
-        ask_ahead<share, (P::codes.bits < 8)>(group + block * share, by_levels);
+        ask_ahead<share, true>(group + block * share, by_levels);
     }
     // Before a block within a span is the first one.
     [[gnu::always_inline]] void seek(int64_t block) {
