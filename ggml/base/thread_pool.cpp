@@ -65,6 +65,40 @@ class WithoutSignals {
 constexpr uint64_t count_bits = 40;
 constexpr uint64_t count_mask = (uint64_t{1} << count_bits) - 1;
 
+// What is left of one worker's stretch of a run: its owner takes from the front, the others from the back.
+class alignas(64) Stretch {
+  public:
+    struct Piece {
+        int64_t first, last;
+    };
+    void set(int64_t first, int64_t last) { ends_.store(joined(first, last), std::memory_order_relaxed); }
+    int64_t left() const {
+        const Piece p = split(ends_.load(std::memory_order_relaxed));
+        return p.last - p.first;
+    }
+    // A quarter of what is left, so that the last pieces are small; nothing where nothing is.
+    Piece take(bool front) {
+        uint64_t seen = ends_.load(std::memory_order_relaxed);
+        for (;;) {
+            const Piece p = split(seen);
+            const int64_t n = std::min(p.last - p.first, std::max<int64_t>(1, (p.last - p.first) / 4));
+            const int64_t cut = front ? p.first + n : p.last - n;
+            const uint64_t rest = front ? joined(cut, p.last) : joined(p.first, cut);
+            if (ends_.compare_exchange_weak(seen, rest, std::memory_order_relaxed))
+                return front ? Piece{p.first, cut} : Piece{cut, p.last};
+        }
+    }
+
+  private:
+    static uint64_t joined(int64_t first, int64_t last) {
+        return static_cast<uint64_t>(first) << 32 | static_cast<uint64_t>(last);
+    }
+    static Piece split(uint64_t ends) {
+        return {static_cast<int64_t>(ends >> 32), static_cast<int64_t>(ends & 0xffffffff)};
+    }
+    std::atomic<uint64_t> ends_{0};
+};
+
 }  // namespace
 
 struct ThreadPool::State {
@@ -80,6 +114,7 @@ struct ThreadPool::State {
     int64_t n_tasks = 0;
     uint64_t run_number = 0;
     bool may_spin = true;
+    std::vector<Stretch> stretches;  // one for each worker
     std::vector<std::thread> workers;
 
     bool has_work() const { return (word.load(std::memory_order_acquire) & count_mask) != 0; }
@@ -97,6 +132,21 @@ struct ThreadPool::State {
         }
         if (done > 0 && unfinished.fetch_sub(done) == done && caller_sleeps.exchange(0) != 0)
             caller_sleeps.notify_one();
+    }
+
+    // Whoever comes for stretch `own` goes through it and helps with the others.
+    void go_through(size_t own, FunctionRef<void(int64_t, int64_t, int)> piece, int worker) {
+        for (;;) {
+            Stretch::Piece p = stretches[own].take(true);
+            if (p.first == p.last) {
+                const auto fullest = std::max_element(
+                    stretches.begin(), stretches.end(),
+                    [](const Stretch& a, const Stretch& b) { return a.left() < b.left(); });
+                if (fullest->left() == 0) return;
+                p = fullest->take(false);
+            }
+            if (p.first < p.last) piece(p.first, p.last, worker);
+        }
     }
 
     void worker_loop(int worker) {
@@ -137,6 +187,7 @@ ThreadPool::ThreadPool(int n_threads)
     // With more threads than CPUs a spinning thread only keeps another one from its work.
     const std::vector<int> cpus = allowed_cpus();
     state_->may_spin = cpus.empty() || n_threads_ <= static_cast<int>(cpus.size());
+    state_->stretches = std::vector<Stretch>(static_cast<size_t>(n_threads_));
     const WithoutSignals inherited;
     for (int i = 1; i < n_threads_; ++i)
         state_->workers.emplace_back([s = state_.get(), i] { s->worker_loop(i); });
@@ -162,6 +213,18 @@ void ThreadPool::run(int64_t n_tasks, FunctionRef<void(int64_t task, int worker)
     s.wake(n_tasks > 2);
     s.work(0);
     s.wait_for_finish();
+}
+
+void ThreadPool::run_stretches(int64_t n, FunctionRef<void(int64_t first, int64_t last, int worker)> fn) {
+    if (n_threads_ == 1 || n <= 1) {
+        if (n > 0) fn(0, n, 0);
+        return;
+    }
+    State& s = *state_;
+    for (int64_t i = 0; i < n_threads_; ++i)
+        s.stretches[static_cast<size_t>(i)].set(n * i / n_threads_, n * (i + 1) / n_threads_);
+    run(n_threads_,
+        [&](int64_t own, int worker) { s.go_through(static_cast<size_t>(own), fn, worker); });
 }
 
 int ThreadPool::default_threads() {

@@ -29,17 +29,6 @@ struct Exec {
         const int64_t pieces = n < 4 * pool->size() ? n : 4 * pool->size();
         pool->run(pieces, [&](int64_t i, int worker) { fn(n * i / pieces, n * (i + 1) / pieces, worker); });
     }
-
-    // Calls fn(task, worker) over [0, n), begun in such an order that each worker goes through neighbours as
-    // long as all keep step: it reads the weights as one stream, and what it asked for ahead is for itself.
-    template <class Fn>
-    void streams(int64_t n, const Fn& fn) const {
-        const int64_t workers = pool->size(), each = n / workers, rest = n % workers;
-        pool->run(n, [&](int64_t i, int worker) {
-            const int64_t stream = i % workers;
-            fn(stream * each + std::min(stream, rest) + i / workers, worker);
-        });
-    }
 };
 
 using OpFunction = void (*)(const Exec&, const OpArgs&, std::span<std::byte> scratch);

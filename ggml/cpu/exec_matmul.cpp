@@ -1,5 +1,5 @@
 // matmul: turns activations once into what the weights are multiplied by, then cuts all outputs into blocks.
-// Blocks of every weight of the instruction go into one parallel region.
+// Blocks of every weight of the instruction go into one parallel region, neighbours to one thread.
 #include <algorithm>
 #include <array>
 
@@ -37,24 +37,28 @@ size_t worker_scratch(const Exec& exec, const OpArgs& a) {
     return round_up(bytes, static_cast<size_t>(cache_line));
 }
 
-// The cut of one instruction: columns of each weight in steps, rows in steps.
+// How one instruction is cut: each weight's columns into units, rows into blocks of `rows`.
 struct Cut {
-    std::array<int64_t, max_matmul_weights + 1> first_task{};  // of each weight, in column steps
-    int64_t columns = 0, rows = 0, row_blocks = 0;
+    std::array<int64_t, max_matmul_weights + 1> first_unit{};  // of each weight
+    int64_t columns = 0, rows = 0, row_blocks = 0;             // columns: of a unit
 };
 
 Cut cut_work(const Exec& exec, const OpArgs& a, size_t n_weights) {
     const MatmulShape& shape = exec.kernels->matmul.shape;
     const int64_t m = a.in[0].rows, wanted = 8 * exec.pool->size();
     Cut cut;
-    cut.columns = std::max(shape.column_step, a.out[0].cols / wanted / shape.column_step * shape.column_step);
+    // Few rows take whole runs of units, so that units may be as small as weights are packed.
+    cut.columns =
+        m <= few_rows
+            ? int64_t{exec.kernels->pack.lanes}
+            : std::max(shape.column_step, a.out[0].cols / wanted / shape.column_step * shape.column_step);
     cut.rows = shape.max_rows;
     for (;; cut.rows /= 2) {
         cut.row_blocks = ceil_div(m, cut.rows);
         for (size_t i = 0; i < n_weights; ++i)
-            cut.first_task[i + 1] = cut.first_task[i] + ceil_div(a.in[2 + i].rows, cut.columns);
+            cut.first_unit[i + 1] = cut.first_unit[i] + ceil_div(a.in[2 + i].rows, cut.columns);
         // Rows are cut further only while threads would idle: each block prepares its weights anew.
-        if (cut.first_task[n_weights] * cut.row_blocks >= 4 * exec.pool->size() || cut.rows <= 48) return cut;
+        if (cut.first_unit[n_weights] * cut.row_blocks >= 4 * exec.pool->size() || cut.rows <= 48) return cut;
         if (exec.pool->size() == 1) return cut;
     }
 }
@@ -71,21 +75,20 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
     std::byte* const workers = scratch.data() + operands.bytes();
     const size_t per_worker = worker_scratch(exec, a);
     const Cut cut = cut_work(exec, a, n_weights);
+    std::array<int64_t, max_matmul_weights> before{};  // columns of the weights that precede
+    for (size_t i = 1; i < n_weights; ++i) before[i] = before[i - 1] + a.in[1 + i].rows;
 
-    const auto run_block = [&](int64_t task, int worker) {
-        const int64_t column_task = task / cut.row_blocks, r0 = task % cut.row_blocks * cut.rows;
-        size_t i = 0;
-        int64_t before = 0;  // columns of the weights that precede
-        for (; column_task >= cut.first_task[i + 1]; ++i) before += a.in[2 + i].rows;
+    // Rows from r0 on, units [first, last) of weight i.
+    const auto run_block = [&](size_t i, int64_t r0, int64_t first, int64_t last, int worker) {
         const Tensor &w = a.in[2 + i], &bias = a.in[2 + n_weights + i];
-        const int64_t n0 = (column_task - cut.first_task[i]) * cut.columns, column = before + n0;
+        const int64_t n0 = (first - cut.first_unit[i]) * cut.columns, column = before[i] + n0;
         MatmulBlock b;
         b.type = &info(w.type);
         b.w = w.row<std::byte>(n0);
         b.w_stride = w.stride;
         b.packed = w.layout == Layout::packed;
         b.lookahead = exec.lookahead;
-        b.n = std::min(cut.columns, w.rows - n0);
+        b.n = std::min((last - first) * cut.columns, w.rows - n0);
         b.k = x.cols;
         b.m = std::min(cut.rows, x.rows - r0);
         b.x = x.row(r0);
@@ -99,12 +102,23 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
         b.scratch = workers + static_cast<size_t>(worker) * per_worker;
         exec.kernels->matmul.block(b);
     };
-    const int64_t tasks = cut.first_task[n_weights] * cut.row_blocks;
+    // A piece of all blocks, unit after unit and of each the blocks of rows; where rows are one block, of each
+    // weight at once.
+    const auto run_piece = [&](int64_t first, int64_t last, int worker) {
+        for (size_t i = 0; first < last;) {
+            const int64_t unit = first / cut.row_blocks, r0 = first % cut.row_blocks * cut.rows;
+            while (unit >= cut.first_unit[i + 1]) ++i;
+            const int64_t end = cut.row_blocks > 1 ? unit + 1 : std::min(last, cut.first_unit[i + 1]);
+            run_block(i, r0, unit, end, worker);
+            first += end - unit;
+        }
+    };
+    const int64_t blocks = cut.first_unit[n_weights] * cut.row_blocks;
     constexpr int64_t worth = 1 << 16;  // multiply-adds below which waking a thread costs more than it saves
     if (x.rows * x.cols * out.cols < worth)
-        for (int64_t t = 0; t < tasks; ++t) run_block(t, 0);
+        run_piece(0, blocks, 0);
     else
-        exec.streams(tasks, run_block);
+        exec.pool->run_stretches(blocks, run_piece);
 }
 
 size_t matmul_scratch(const Exec& exec, const OpArgs& a) {

@@ -174,10 +174,13 @@ void run_moe_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scra
     };
     const int64_t total = per_weight * w.p.n_weights;
     constexpr int64_t worth = 1 << 16;  // as for matmul
+    const auto run_piece = [&](int64_t first, int64_t last, int worker) {
+        for (int64_t t = first; t < last; ++t) run(t, worker);
+    };
     if (n_pairs * w.k * w.n * w.p.n_weights < worth)
-        for (int64_t t = 0; t < total; ++t) run(t, 0);
+        run_piece(0, total, 0);
     else
-        exec.streams(total, run);
+        exec.pool->run_stretches(total, run_piece);
 }
 
 size_t moe_matmul_scratch(const Exec& exec, const OpArgs& a) {
