@@ -139,9 +139,9 @@ struct ThreadPool::State {
         for (;;) {
             Stretch::Piece p = stretches[own].take(true);
             if (p.first == p.last) {
-                const auto fullest = std::max_element(
-                    stretches.begin(), stretches.end(),
-                    [](const Stretch& a, const Stretch& b) { return a.left() < b.left(); });
+                const auto fullest =
+                    std::max_element(stretches.begin(), stretches.end(),
+                                     [](const Stretch& a, const Stretch& b) { return a.left() < b.left(); });
                 if (fullest->left() == 0) return;
                 p = fullest->take(false);
             }
@@ -223,8 +223,7 @@ void ThreadPool::run_stretches(int64_t n, FunctionRef<void(int64_t first, int64_
     State& s = *state_;
     for (int64_t i = 0; i < n_threads_; ++i)
         s.stretches[static_cast<size_t>(i)].set(n * i / n_threads_, n * (i + 1) / n_threads_);
-    run(n_threads_,
-        [&](int64_t own, int worker) { s.go_through(static_cast<size_t>(own), fn, worker); });
+    run(n_threads_, [&](int64_t own, int worker) { s.go_through(static_cast<size_t>(own), fn, worker); });
 }
 
 int ThreadPool::default_threads() {

@@ -39,9 +39,10 @@ class ThreadPool {
     // not re-entrant.
     void run(int64_t n_tasks, FunctionRef<void(int64_t task, int worker)> fn);
 
-    // Runs fn(first, last, worker) over pieces of [0, n), n < 2^32: each worker goes through a stretch of its own
-    // from front to back, in pieces that become smaller, and then helps the one that has most left, from the
-    // back. For work that streams by: neighbours are one worker's, and all end together. Otherwise as run().
+    // Runs fn(first, last, worker) over pieces of [0, n), n < 2^32: each worker goes through a stretch of its
+    // own from front to back, in pieces that become smaller, and then helps the one that has most left, from
+    // the back. For work that streams by: neighbours are one worker's, and all end together. Otherwise as
+    // run().
     void run_stretches(int64_t n, FunctionRef<void(int64_t first, int64_t last, int worker)> fn);
 
     // Physical cores this process may use: affinity mask and container CPU quota respected.

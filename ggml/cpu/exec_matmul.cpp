@@ -48,10 +48,9 @@ Cut cut_work(const Exec& exec, const OpArgs& a, size_t n_weights) {
     const int64_t m = a.in[0].rows, wanted = 8 * exec.pool->size();
     Cut cut;
     // Few rows take whole runs of units, so that units may be as small as weights are packed.
-    cut.columns =
-        m <= few_rows
-            ? int64_t{exec.kernels->pack.lanes}
-            : std::max(shape.column_step, a.out[0].cols / wanted / shape.column_step * shape.column_step);
+    cut.columns = m <= few_rows ? int64_t{exec.kernels->pack.lanes}
+                                : std::max(shape.column_step,
+                                           a.out[0].cols / wanted / shape.column_step * shape.column_step);
     cut.rows = shape.max_rows;
     for (;; cut.rows /= 2) {
         cut.row_blocks = ceil_div(m, cut.rows);
@@ -102,8 +101,8 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
         b.scratch = workers + static_cast<size_t>(worker) * per_worker;
         exec.kernels->matmul.block(b);
     };
-    // A piece of all blocks, unit after unit and of each the blocks of rows; where rows are one block, of each
-    // weight at once.
+    // A piece of all blocks, unit after unit and of each the blocks of rows; where rows are one block, of
+    // each weight at once.
     const auto run_piece = [&](int64_t first, int64_t last, int worker) {
         for (size_t i = 0; first < last;) {
             const int64_t unit = first / cut.row_blocks, r0 = first % cut.row_blocks * cut.rows;

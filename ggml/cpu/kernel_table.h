@@ -48,15 +48,16 @@ enum class Operand : uint8_t { f32, bf16, int8 };
 // each; with one row a tile that is row after row.
 inline constexpr int64_t bf16_step = 32;
 
-// Kernels ask for weights that stream by so many bytes before their use, if so many rows of activations meet
-// them: a block of weights then takes so long that the processor does not look far enough ahead by itself.
-// With fewer rows it does, and asking costs. Panels are always filled so.
+// Kernels ask for weights that stream by so many bytes before their use (of several streams at once, each by
+// its share), if so many rows of activations meet them: a block of weights then takes so long that the
+// processor does not look far enough ahead by itself. With fewer rows it does, and asking costs. Panels are
+// always filled so.
 struct Lookahead {
     static constexpr int never = 1 << 30;
-    static constexpr int64_t bytes = 4096, second_level = 4096, first_level = 2048;
+    static constexpr int64_t bytes = 4096, first_level = 2048;
     int code_rows = 3;      // integer codes; one, if their scales are integers: more work per byte
     int real_rows = never;  // packed f32, f16, bf16
-    // Into the second-level cache from second_level on and the first one from first_level on, not into the
+    // Into the second-level cache from `bytes` on and into the first one from first_level on, not into the
     // first one from `bytes` on: for processors whose first level waits for few lines at a time.
     bool by_levels = false;
 };

@@ -1,16 +1,20 @@
 // Blocks of a matmul with activations in int8: weights in integer codes.
 // They are streamed against few rows; for more they fill a panel, or several.
 
+// Groups stream by side by side: that keeps more lines of memory on their way than one stream does.
 template <class Fmt>
 inline void stream_codes(const MatmulBlock& b) {
-    alignas(64) float c[stream_rows * lanes];
-    for (int64_t n0 = 0; n0 < b.n; n0 += lanes) {
-        const int64_t n = b.n - n0 < lanes ? b.n - n0 : lanes;
-        const CodeStream<Fmt> source(packed_group(b, n0, b.scratch), b.lookahead);
+    using Streams = Neighbours<CodeStream<Fmt>, code_streams>;
+    constexpr int64_t width = code_streams * lanes;
+    alignas(64) float c[stream_rows * width];
+    const auto bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
+    for (int64_t n0 = 0; n0 < b.n; n0 += width) {
+        const int64_t n = b.n - n0 < width ? b.n - n0 : width, groups = (n + lanes - 1) / lanes;
+        const Streams streams{{packed_group(b, n0, b.scratch, groups), b.lookahead, bytes}, groups};
         for (int64_t r = 0; r < b.m; r += stream_rows) {
             const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
-            int8_rows(m, source, b.k / int8_block, b.xq.tile(r, m, 0, b.k), c, lanes, true);
-            finish(b, n0, n, r, m, c, lanes);
+            int8_rows(m, streams, b.k / int8_block, b.xq.tile(r, m, 0, b.k), c, width, true);
+            finish(b, n0, n, r, m, c, width);
         }
     }
 }
@@ -29,6 +33,7 @@ inline void panel_codes(const MatmulBlock& b, int64_t panels = 1) {
     };
     std::byte* const activations = b.scratch + panels * depth * Panel::block_bytes;
     float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
+    const auto bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
     for (int64_t n0 = 0; n0 < b.n; n0 += columns) {
         const int64_t n = b.n - n0 < columns ? b.n - n0 : columns;
         const int64_t whole = (n + code_columns - 1) / code_columns * code_columns;
@@ -38,14 +43,15 @@ inline void panel_codes(const MatmulBlock& b, int64_t panels = 1) {
                 const int64_t group = at < n ? at : 0;  // a missing group repeats the first
                 const std::byte* w = packed_group(b, n0 + group, b.scratch + panel_bytes + tile_bytes);
                 const auto v = static_cast<int>(at % code_columns / lanes);
-                panel_of(at).fill(Stream(w, b.lookahead), first, count, v);
+                panel_of(at).fill(Stream(w, b.lookahead, bytes), first, count, v);
             }
             for (int64_t r = 0; r < b.m; r += stream_rows) {
                 const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
                 Int8Rows x = b.xq.tile(r, m, first, b.k);
                 x.q = Panel::activations(x.q, count * m, activations);
                 for (int64_t at = 0; at < n; at += code_columns)
-                    int8_rows(m, panel_of(at), count, x, c + r * columns + at, columns, first == 0);
+                    int8_rows(m, Neighbours<Panel, 1>{panel_of(at)}, count, x, c + r * columns + at, columns,
+                              first == 0);
             }
         }
         finish(b, n0, n, 0, b.m, c, columns);
@@ -72,5 +78,6 @@ inline void code_block(const MatmulBlock& b) {
 }
 
 inline size_t code_scratch(const TypeInfo& type, int64_t k, bool packed) {
-    return static_cast<size_t>(panel_bytes + tile_bytes) + (packed ? 0 : packed_group_bytes(type, k));
+    return static_cast<size_t>(panel_bytes + tile_bytes) +
+           (packed ? 0 : code_streams * packed_group_bytes(type, k));
 }

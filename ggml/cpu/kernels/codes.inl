@@ -91,17 +91,16 @@ struct CodeStream {
     static constexpr int64_t row_block = int8_block;  // bytes of 32 activations of a row
 
     const std::byte* group;
+    int64_t bytes;   // of the group
     int ahead_rows;  // so many rows of activations ask for what comes
     bool by_levels;  // see Lookahead
     I quads[8];
     F scales[halves], mins[min_halves];
     I integers;  // of the halves that are joined, as words
-    const std::byte* span = nullptr;
-    F d = set1(0), dmin = set1(0);  // of the span, where scales are integers times it
     Table16 table;
 
-    CodeStream(const std::byte* rows, const Lookahead& l)
-        : group(rows), ahead_rows(has_factors ? 1 : l.code_rows), by_levels(l.by_levels) {
+    CodeStream(const std::byte* rows, const Lookahead& l, int64_t group_bytes)
+        : group(rows), bytes(group_bytes), ahead_rows(has_factors ? 1 : l.code_rows), by_levels(l.by_levels) {
         if constexpr (P::codes.table) table = load_table(P::codes.levels.data(), weight_offset);
     }
 
@@ -115,24 +114,23 @@ struct CodeStream {
         if constexpr (P::codes.table_scale != 1) v = v * set1(P::codes.table_scale);
         return v;
     }
-    // Asks for a block's share of its span, scales included, some way ahead; behind a group's end that is the
-    // next group.
+    // Asks for a block's share of its span, scales included, some way ahead, this being one of G streams from
+    // neighbouring groups; behind its group's end that is the group G further on.
+    template <int G = 1>
     [[gnu::always_inline]] void prefetch(int64_t block) const {
         constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;
-        ask_ahead<share, true>(group + block * share, by_levels);
+        const int64_t at = block * share;
+        ask_ahead<share, G>(group + at + (at + Lookahead::bytes / G >= bytes ? (G - 1) * bytes : 0),
+                            by_levels);
     }
-    // Before a block within a span is the first one.
-    [[gnu::always_inline]] void seek(int64_t block) {
-        span = group + block / blocks * P::span_bytes;
+    [[gnu::always_inline]] void begin(int64_t block) {
+        const int64_t in_span = block % blocks;
+        const std::byte* const span = group + block / blocks * P::span_bytes;
+        F d = set1(0), dmin = set1(0);  // of the span, where scales are integers times it
         if constexpr (has_factors) {
             d = load_f16(reinterpret_cast<const uint16_t*>(span));
             if constexpr (has_min) dmin = load_f16(reinterpret_cast<const uint16_t*>(span) + lanes);
         }
-    }
-    // The block behind the last one.
-    [[gnu::always_inline]] void begin(int64_t block) {
-        const int64_t in_span = block % blocks;
-        if (!has_factors || in_span == 0) seek(block);
         if constexpr (joins) {
             scales[0] = d;
             integers = load_s8_words(span + P::scales_at + in_span * 2 * P::per_scale);
@@ -169,6 +167,20 @@ struct CodeStream {
         const I half = j < 4 ? integers : shift_right<16>(integers);
         const I product = times_word(zero > 0 ? sub_i8(quads[j], zero) : quads[j], words_of(half, half));
         return panel_zero > 0 ? xor_i(product, set1_i8(panel_zero)) : product;
+    }
+};
+
+// Up to G sources whose columns lie side by side.
+template <class Source, int G>
+struct Neighbours {
+    static constexpr int most = G;
+    Source first;
+    int64_t n = 1;
+
+    Source operator[](int64_t i) const {
+        Source source = first;
+        if constexpr (G > 1) source.group += i * source.bytes;
+        return source;
     }
 };
 
@@ -215,7 +227,6 @@ struct CodePanel {
     // Vector v of the panel's blocks [0, n) from the stream's blocks [first, first + n).
     void fill(Stream stream, int64_t first, int64_t n, int v) const {
         std::byte* p = panel + v * vector_bytes;
-        stream.seek(first);
         for (int64_t b = 0; b < n; ++b, p += block_bytes) {
             stream.prefetch(first + b);
             stream.begin(first + b);

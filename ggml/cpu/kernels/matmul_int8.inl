@@ -173,32 +173,58 @@ template <int r0 = 0, int R, int V, class Source>
     if constexpr (r0 + n < R) add_half<r0 + n>(source, h, q, blocks, halves, acc);
 }
 
-// A tile of R activation rows against the source's blocks [0, n).
-template <int R, class Source>
-inline void int8_tile(Source source, int64_t n, Int8Rows x, float* c, int64_t ldc, bool from_zero) {
-    constexpr int V = Source::vectors, H = Source::halves;
-    F acc[R][V];
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
-        for (int v = 0; v < V; ++v) acc[r][v] = from_zero ? zero() : load(c + r * ldc + v * lanes);
-    for (int64_t b = 0; b < n; ++b, x.q += R * Source::row_block, x.blocks += R, x.halves += R) {
-        if constexpr (Source::streams)
-            if (R >= source.ahead_rows) source.prefetch(b);
-        source.begin(b);
-#pragma GCC unroll 2
-        for (int h = 0; h < H; ++h) add_half(source, h, x.q, x.blocks, x.halves, acc);
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
-        for (int v = 0; v < V; ++v) store(c + r * ldc + v * lanes, acc[r][v]);
+// fn(0), fn(1), … fn(n - 1), written out.
+template <int n, class Fn>
+[[gnu::always_inline]] inline void each_of(const Fn& fn) {
+    if constexpr (n > 1) each_of<n - 1>(fn);
+    fn(n - 1);
 }
 
-// A tile of `rows` <= R.
-template <int R = stream_rows, class Source>
-inline void int8_rows(int64_t rows, const Source& source, int64_t n, const Int8Rows& x, float* c, int64_t ldc,
+// A tile of R activation rows against the blocks [0, n) of neighbouring sources: against all G of them, or
+// so many as there are. In the latter case the sums are in memory while it is another's turn.
+template <int R, bool all, class Source, int G>
+inline void int8_tile(const Neighbours<Source, G>& sources, int64_t n, Int8Rows x, float* c, int64_t ldc,
                       bool from_zero) {
-    if (rows == R) return int8_tile<R>(source, n, x, c, ldc, from_zero);
-    if constexpr (R > 1) int8_rows<R - 1>(rows, source, n, x, c, ldc, from_zero);
+    constexpr int V = Source::vectors, H = Source::halves;
+    const auto each = [&](const auto& fn) __attribute__((always_inline)) {
+        if constexpr (all)
+            each_of<G>(fn);
+        else
+            for (int64_t g = 0; g < sources.n; ++g) fn(g);
+    };
+    F acc[G][R][V];
+    each([&](int64_t g) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+            for (int v = 0; v < V; ++v)
+                acc[g][r][v] = from_zero ? zero() : load(c + r * ldc + (g * V + v) * lanes);
+    });
+    for (int64_t b = 0; b < n; ++b, x.q += R * Source::row_block, x.blocks += R, x.halves += R) {
+        each([&](int64_t g) __attribute__((always_inline)) {
+            Source source = sources[g];
+            if constexpr (Source::streams)
+                if (R >= source.ahead_rows) source.template prefetch<G>(b);
+            source.begin(b);
+#pragma GCC unroll 2
+            for (int h = 0; h < H; ++h) add_half(source, h, x.q, x.blocks, x.halves, acc[g]);
+        });
+    }
+    each([&](int64_t g) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+            for (int v = 0; v < V; ++v) store(c + r * ldc + (g * V + v) * lanes, acc[g][r][v]);
+    });
+}
+
+// A tile of `rows` <= R. Of one row it is written out for whole neighbourhoods: generation is that.
+template <int R = stream_rows, class Source, int G>
+inline void int8_rows(int64_t rows, const Neighbours<Source, G>& sources, int64_t n, const Int8Rows& x,
+                      float* c, int64_t ldc, bool from_zero) {
+    constexpr bool all = G == 1;
+    if constexpr (R == 1 && !all)
+        if (sources.n == G) return int8_tile<R, true>(sources, n, x, c, ldc, from_zero);
+    if (rows == R) return int8_tile<R, all>(sources, n, x, c, ldc, from_zero);
+    if constexpr (R > 1) int8_rows<R - 1>(rows, sources, n, x, c, ldc, from_zero);
 }

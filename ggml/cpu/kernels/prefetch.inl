@@ -8,15 +8,15 @@ template <int64_t bytes>
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
 
-// The lines of [p, p + bytes) of a stream, the way ahead that Lookahead says. `unpacks`: a line is more work
-// than reading it.
-template <int64_t bytes, bool unpacks>
+// The lines of [p, p + bytes) of one of G streams, the way ahead that Lookahead says.
+template <int64_t bytes, int G>
 [[gnu::always_inline]] inline void ask_ahead(const std::byte* p, bool by_levels) {
-    if (!by_levels) return prefetch_lines<bytes>(p + Lookahead::bytes);
+    constexpr int64_t far = Lookahead::bytes / G, near = Lookahead::first_level / G;
+    if (!by_levels) return prefetch_lines<bytes>(p + far);
 #pragma GCC unroll 8
     for (int64_t i = 0; i < bytes; i += 64) {
-        __builtin_prefetch(p + i + Lookahead::second_level, 0, 2);
-        if constexpr (unpacks) __builtin_prefetch(p + i + Lookahead::first_level);
+        __builtin_prefetch(p + i + far, 0, 2);
+        __builtin_prefetch(p + i + near);
     }
 }
 

@@ -71,7 +71,7 @@ struct CodeTiles {
     int64_t units(const TilePart& p) const { return p.groups * (p.k / int8_block); }
     Unit unit(const TilePart& p, int64_t i) const {
         const int64_t each = p.k / int8_block, v = i < each ? 0 : 1, at = i - v * each;
-        return {Stream(p.group + v * group_bytes, b.lookahead), p.k0 / int8_block + at,
+        return {Stream(p.group + v * group_bytes, b.lookahead, group_bytes), p.k0 / int8_block + at,
                 panel(p) + v * panel_half + at * (16 * lanes * 4)};
     }
     template <int quad>
@@ -79,7 +79,6 @@ struct CodeTiles {
         std::byte* const out = u.out + quad * 2 * lanes * 4;
         Stream stream = u.stream;
         if constexpr (quad == 0) stream.prefetch(u.block);
-        stream.seek(u.block);
         stream.begin(u.block);
         constexpr int m = quad * Stream::min_halves / 8, h = quad * Stream::halves / 8;
         const F scale = stream.scale(0, h), zero = set1(-256 - Stream::panel_zero);
