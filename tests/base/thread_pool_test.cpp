@@ -2,6 +2,7 @@
 // Run under ThreadSanitizer in CI.
 #include "ggml/base/thread_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -37,6 +38,24 @@ TEST_CASE("every task runs once, on a valid worker, and its writes are visible a
                 CHECK(worker[static_cast<size_t>(i)] < threads);
             }
         }
+    }
+}
+
+TEST_CASE("stretches: every number once, also when one worker is late or does most of the work") {
+    for (const int threads : {1, 2, 3, 8}) {
+        ThreadPool pool(threads);
+        for (const int64_t n : {0, 1, 2, 7, 64, 1000})
+            for (const bool uneven : {false, true}) {
+                std::vector<int> count(static_cast<size_t>(n));
+                std::atomic<int> wrong{0};
+                pool.run_stretches(n, [&](int64_t first, int64_t last, int worker) {
+                    if (first < 0 || first >= last || last > n || worker < 0 || worker >= threads) ++wrong;
+                    if (uneven && first == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                    for (int64_t i = first; i < last; ++i) ++count[static_cast<size_t>(i)];
+                });
+                CHECK(wrong == 0);
+                CHECK(std::ranges::count(count, 1) == n);
+            }
     }
 }
 

@@ -10,32 +10,71 @@ inline void weigh_nothing(float* s, int64_t begin, int64_t end) {
     }
 }
 
-// The softmax of R rows over their scores of a step, which become weights; keys outside [from, to) do not
+// Keys [from, to) of a step.
+struct KeyRange {
+    int64_t from, to;
+};
+
+// Lanes [lo, hi) of x, -infinity in the others.
+inline F within(F x, int64_t lo, int64_t hi) {
+    struct Edge {
+        int32_t before[2 * lanes], behind[2 * lanes];
+    };
+    static constexpr Edge edge = [] {
+        Edge e{};
+        for (int i = 0; i < lanes; ++i) e.before[i] = e.behind[lanes + i] = -1;
+        return e;
+    }();
+    lo = lo < 0 ? 0 : lo > lanes ? lanes : lo;
+    hi = hi < 0 ? 0 : hi > lanes ? lanes : hi;
+    const I outside = or_i(load_i(edge.before + lanes - lo), load_i(edge.behind + lanes - hi));
+    const I inside = xor_i(outside, set1_i(-1));
+    return as_float(or_i(and_i(as_int(x), inside), and_i(as_int(set1(-infinity)), outside)));
+}
+
+// The softmax of R rows over their scores of a step, which become weights; of each row the keys in its range
 // count. `gaps`: some of them may have no page, and then perhaps all of those that count; for one row at a
 // time. Scores, and so m, count in powers of two: queries are multiplied by log2(e) as well as by the scale.
 // Rows side by side fill the time that each of them would wait for its own maximum and powers.
 template <class P, int R>
-inline void softmax_step(const AttentionParams& p, bool gaps, float* scores, int64_t from, int64_t to,
-                         float* m, float* l, float* o, int64_t v_cols) {
-    const int64_t begin = from / lanes * lanes, end = (to + lanes - 1) / lanes * lanes;
+inline void softmax_step(const AttentionParams& p, bool gaps, float* scores, const KeyRange* range, float* m,
+                         float* l, float* o, int64_t v_cols) {
+    int64_t begin = step_keys, end = 0;
     float* s[R];
     F largest[R], total[R];
     float new_m[R];
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
         s[r] = scores + r * step_stride;
-        if (p.softcap > 0) {
-            const F cap = set1(p.softcap * log2_e);
-            for (int64_t j = begin; j < end; j += lanes) store(s[r] + j, cap * tanh(load(s[r] + j) / cap));
-        }
-        for (int64_t j = begin; j < from; ++j) s[r][j] = -infinity;
-        for (int64_t j = to; j < end; ++j) s[r][j] = -infinity;
         largest[r] = set1(m[r]);
         total[r] = zero();
+        const int64_t first = range[r].from / lanes * lanes, last = (range[r].to + lanes - 1) / lanes * lanes;
+        begin = first < begin ? first : begin;
+        end = last > end ? last : end;
+        if (p.softcap > 0) {
+            const F cap = set1(p.softcap * log2_e);
+            for (int64_t j = first; j < last; j += lanes) store(s[r] + j, cap * tanh(load(s[r] + j) / cap));
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+        const auto limit = [&](int64_t j) {
+            store(s[r] + j, within(load(s[r] + j), range[r].from - j, range[r].to - j));
+        };
+        int64_t j = begin;
+        for (; j < range[r].from; j += lanes) limit(j);
+        const int64_t partial = range[r].to / lanes * lanes;
+        for (j = partial > j ? partial : j; j < end; j += lanes) limit(j);
     }
     for (int64_t j = begin; j < end; j += lanes)
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) largest[r] = max(largest[r], load(s[r] + j));
-    for (int r = 0; r < R; ++r) new_m[r] = max_of(largest[r]);
+    bool shrinks = false;
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+        new_m[r] = max_of(largest[r]);
+        shrinks |= new_m[r] != m[r];
+    }
     if (R == 1 && gaps && new_m[0] == -infinity) return;  // no key has a page: there are no values to weigh
     for (int64_t j = begin; j < end; j += lanes)
 #pragma GCC unroll 4
@@ -44,17 +83,23 @@ inline void softmax_step(const AttentionParams& p, bool gaps, float* scores, int
             P::store_weights(s[r], j, e);
             total[r] = total[r] + e;
         }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) weigh_nothing<P>(s[r], begin, end);
+    // One question for all: few rows shrink late in a context, and most of them early in it.
+    if (!shrinks) {
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) l[r] += sum(total[r]);
+        return;
+    }
+    alignas(64) float factor[R][lanes];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) store(factor[r], exp2(set1(m[r]) - set1(new_m[r])));
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r, o += v_cols) {
-        weigh_nothing<P>(s[r], begin, end);
-        if (new_m[r] == m[r]) {  // nothing shrinks
-            l[r] += sum(total[r]);
-            continue;
-        }
-        alignas(64) float shrink[lanes];
-        store(shrink, exp2(set1(m[r]) - set1(new_m[r])));
-        l[r] = l[r] * shrink[0] + sum(total[r]);
+        l[r] = l[r] * factor[r][0] + sum(total[r]);
         m[r] = new_m[r];
-        for (int64_t i = 0; i < v_cols; i += lanes) store(o + i, load(o + i) * set1(shrink[0]));
+        const F shrink = set1(factor[r][0]);
+        for (int64_t i = 0; i < v_cols; i += lanes) store(o + i, load(o + i) * shrink);
     }
 }
 
@@ -243,20 +288,28 @@ struct SeenKeys {
 // The softmax of all rows: kv head, then token, then query head of the group.
 template <class P>
 inline void softmax_rows(const AttentionBlock& b, const AttentionTile<P>& t, const AttentionStep& step) {
+    constexpr int most = 4;  // rows at once
     const SeenKeys seen{&b, &step};
     const int64_t group = b.params->n_heads / b.params->n_kv_heads;
-    for (int64_t first = 0; first < t.rows; first += group) {
-        const int64_t token = first / group % b.n_tokens, from = seen.from(token), to = seen.to(token);
-        if (from >= to) continue;
-        const auto rows = [&]<int R>(int64_t r) {
-            softmax_step<P, R>(*b.params, step.gaps, t.scores + r * step_stride, from, to, t.m + r, t.l + r,
-                               t.o + r * t.v_cols, t.v_cols);
-        };
-        int64_t r = first;
-        if (!step.gaps)
-            for (; r + 4 <= first + group; r += 4) rows.template operator()<4>(r);
-        for (; r < first + group; ++r) rows.template operator()<1>(r);
+    KeyRange range[most];
+    int64_t first = 0, n = 0;  // those that wait
+    const auto work = [&] {
+        with_rows<most>(n, [&]<int R>() {
+            softmax_step<P, R>(*b.params, step.gaps, t.scores + first * step_stride, range, t.m + first,
+                               t.l + first, t.o + first * t.v_cols, t.v_cols);
+        });
+        n = 0;
+    };
+    for (int64_t row = 0, token = 0; row < t.rows; token = token + 1 < b.n_tokens ? token + 1 : 0) {
+        const KeyRange keys{seen.from(token), seen.to(token)};
+        for (const int64_t next = row + group; row < next; ++row) {
+            if (keys.from >= keys.to) continue;
+            if (n > 0 && (n == most || step.gaps || first + n != row)) work();
+            if (n == 0) first = row;
+            range[n++] = keys;
+        }
     }
+    if (n > 0) work();
 }
 
 // A few tokens' heads against the keys of a step, straight from the cache where its type allows.

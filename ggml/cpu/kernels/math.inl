@@ -33,16 +33,18 @@ inline F exp_less_line(F x) {
     return fma(scaled * e.r, e.p, (scale - set1(1)) + (scaled - x));
 }
 
-// 2^x for x <= 0, to a relative 2e-7, which is enough for weights that are normalised; 2^0 is 1.
+// 2^x - 2^-126 for -126 <= x <= 0, to a relative 2e-7 of 2^x, which is enough for weights that are
+// normalised; 2^0 is 1. Below that it is 0, and found without a number too small for a normal one: processors
+// may take a hundred cycles for each of those.
 inline F exp2(F x) {
-    x = max(set1(-150.0f), x);  // 0; operand order lets a NaN through
+    x = max(set1(-126.0f), x);  // operand order lets a NaN through
     const F n = round(x), r = x - n;
     F p = set1(0.00133813021f);
     p = fma(p, r, set1(0.00966636837f));
     p = fma(p, r, set1(0.0555038117f));
     p = fma(p, r, set1(0.240223497f));
     p = fma(p, r, set1(0.693147182f));
-    return scale_by_power(fma(p, r, set1(1)), n);
+    return scale_by_power(fma(p, r, set1(1)), n) - set1(0x1p-126f);
 }
 
 inline F sigmoid(F x) { return set1(1) / (set1(1) + exp(zero() - x)); }
