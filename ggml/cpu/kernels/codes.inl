@@ -173,7 +173,6 @@ struct CodeStream {
 // Up to G sources whose columns lie side by side.
 template <class Source, int G>
 struct Neighbours {
-    static constexpr int most = G;
     Source first;
     int64_t n = 1;
 
