@@ -2,7 +2,6 @@
 // Tasks are cut by rows and columns of the output, never along a sum, so any number of threads agrees.
 #pragma once
 
-#include <algorithm>
 #include <span>
 
 #include "ggml/base/thread_pool.h"

@@ -48,10 +48,10 @@ enum class Operand : uint8_t { f32, bf16, int8 };
 // each; with one row a tile that is row after row.
 inline constexpr int64_t bf16_step = 32;
 
-// Kernels ask for weights that stream by so many bytes before their use (of several streams at once, each by
-// its share), if so many rows of activations meet them: a block of weights then takes so long that the
-// processor does not look far enough ahead by itself. With fewer rows it does, and asking costs. Panels are
-// always filled so.
+// Kernels ask for weights that stream by so many bytes before their use, if so many rows of activations meet
+// them: a block of weights then takes so long that the processor does not look far enough ahead by itself.
+// With fewer rows it does, and asking costs. Panels are always filled so. Where integer codes go in several
+// streams, each asks by its share of the distance; streams of reals ask by all of it.
 struct Lookahead {
     static constexpr int never = 1 << 30;
     static constexpr int64_t bytes = 4096, first_level = 2048;
