@@ -1,20 +1,30 @@
 // Blocks of a matmul with activations in int8: weights in integer codes.
 // They are streamed against few rows; for more they fill a panel, or several.
 
-// Groups stream by side by side: that keeps more lines of memory on their way than one stream does.
+// Several streams at once keep more lines of memory on their way than one does.
 template <class Fmt>
 inline void stream_codes(const MatmulBlock& b) {
     using Streams = Neighbours<CodeStream<Fmt>, code_streams>;
     constexpr int64_t width = code_streams * lanes;
     alignas(64) float c[stream_rows * width];
     const auto bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
-    for (int64_t n0 = 0; n0 < b.n; n0 += width) {
-        const int64_t n = b.n - n0 < width ? b.n - n0 : width, groups = (n + lanes - 1) / lanes;
-        const Streams streams{{packed_group(b, n0, b.scratch, groups), b.lookahead, bytes}, groups};
-        for (int64_t r = 0; r < b.m; r += stream_rows) {
-            const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
-            int8_rows(m, streams, b.k / int8_block, b.xq.tile(r, m, 0, b.k), c, width, true);
-            finish(b, n0, n, r, m, c, width);
+    const int64_t groups = (b.n + lanes - 1) / lanes, wanted = (stretch_bytes + bytes - 1) / bytes;
+    // Groups of a stream before it jumps; in memory that is packed into there is one of each.
+    for (int64_t first = 0, run = 0; first < groups; first += code_streams * run) {
+        const int64_t left = groups - first, most = left / code_streams;
+        run = !b.packed || most < 1 ? 1 : most < wanted ? most : wanted;
+        const int64_t n = left < code_streams ? left : code_streams;
+        for (int64_t g = first; g < first + run; ++g) {
+            const std::byte* const w = packed_group(b, g * lanes, b.scratch, n);
+            const Streams streams{{w, b.lookahead, run * bytes, (first + run - g) * bytes}, n};
+            for (int64_t r = 0; r < b.m; r += stream_rows) {
+                const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
+                int8_rows(m, streams, b.k / int8_block, b.xq.tile(r, m, 0, b.k), c, width, true);
+                for (int64_t i = 0; i < n; ++i) {
+                    const int64_t n0 = (g + i * run) * lanes, columns = b.n - n0 < lanes ? b.n - n0 : lanes;
+                    finish(b, n0, columns, r, m, c + i * lanes, width);
+                }
+            }
         }
     }
 }
@@ -33,7 +43,6 @@ inline void panel_codes(const MatmulBlock& b, int64_t panels = 1) {
     };
     std::byte* const activations = b.scratch + panels * depth * Panel::block_bytes;
     float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
-    const auto bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
     for (int64_t n0 = 0; n0 < b.n; n0 += columns) {
         const int64_t n = b.n - n0 < columns ? b.n - n0 : columns;
         const int64_t whole = (n + code_columns - 1) / code_columns * code_columns;
@@ -43,7 +52,7 @@ inline void panel_codes(const MatmulBlock& b, int64_t panels = 1) {
                 const int64_t group = at < n ? at : 0;  // a missing group repeats the first
                 const std::byte* w = packed_group(b, n0 + group, b.scratch + panel_bytes + tile_bytes);
                 const auto v = static_cast<int>(at % code_columns / lanes);
-                panel_of(at).fill(Stream(w, b.lookahead, bytes), first, count, v);
+                panel_of(at).fill(Stream(w, b.lookahead), first, count, v);
             }
             for (int64_t r = 0; r < b.m; r += stream_rows) {
                 const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;

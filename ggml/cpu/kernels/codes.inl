@@ -67,7 +67,7 @@ inline I times_word(I codes, I words) {
     return or_i(and_i(even, set1_i(0x00ff00ff)), odd);
 }
 
-// Streams the spans of one group of rows of format Fmt.
+// Streams the spans of groups of rows of format Fmt.
 template <class Fmt>
 struct CodeStream {
     using P = PackedOf<Fmt>;
@@ -91,16 +91,20 @@ struct CodeStream {
     static constexpr int64_t row_block = int8_block;  // bytes of 32 activations of a row
 
     const std::byte* group;
-    int64_t bytes;   // of the group
-    int ahead_rows;  // so many rows of activations ask for what comes
-    bool by_levels;  // see Lookahead
+    int64_t stretch, left;  // bytes it goes through without a gap, and of these from `group` on
+    int ahead_rows;         // so many rows of activations ask for what comes
+    bool by_levels;         // see Lookahead
     I quads[8];
     F scales[halves], mins[min_halves];
     I integers;  // of the halves that are joined, as words
     Table16 table;
 
-    CodeStream(const std::byte* rows, const Lookahead& l, int64_t group_bytes)
-        : group(rows), bytes(group_bytes), ahead_rows(has_factors ? 1 : l.code_rows), by_levels(l.by_levels) {
+    CodeStream(const std::byte* rows, const Lookahead& l, int64_t stretch_bytes = 0, int64_t left_bytes = 0)
+        : group(rows),
+          stretch(stretch_bytes),
+          left(left_bytes),
+          ahead_rows(has_factors ? 1 : l.code_rows),
+          by_levels(l.by_levels) {
         if constexpr (P::codes.table) table = load_table(P::codes.levels.data(), weight_offset);
     }
 
@@ -114,13 +118,13 @@ struct CodeStream {
         if constexpr (P::codes.table_scale != 1) v = v * set1(P::codes.table_scale);
         return v;
     }
-    // Asks for a block's share of its span, scales included, some way ahead, this being one of G streams from
-    // neighbouring groups; behind its group's end that is the group G further on.
+    // Asks for a block's share of its span, scales included, some way ahead, this being one of G streams
+    // whose stretches lie one behind the other: behind its own end it goes on behind the others'.
     template <int G = 1>
     [[gnu::always_inline]] void prefetch(int64_t block) const {
         constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;
         const int64_t at = block * share;
-        ask_ahead<share, G>(group + at + (at + Lookahead::bytes / G >= bytes ? (G - 1) * bytes : 0),
+        ask_ahead<share, G>(group + at + (at + Lookahead::bytes / G >= left ? (G - 1) * stretch : 0),
                             by_levels);
     }
     [[gnu::always_inline]] void begin(int64_t block) {
@@ -170,7 +174,7 @@ struct CodeStream {
     }
 };
 
-// Up to G sources whose columns lie side by side.
+// Up to G sources, each a stretch behind the one before.
 template <class Source, int G>
 struct Neighbours {
     Source first;
@@ -178,7 +182,7 @@ struct Neighbours {
 
     Source operator[](int64_t i) const {
         Source source = first;
-        if constexpr (G > 1) source.group += i * source.bytes;
+        if constexpr (G > 1) source.group += i * source.stretch;
         return source;
     }
 };

@@ -71,7 +71,7 @@ struct CodeTiles {
     int64_t units(const TilePart& p) const { return p.groups * (p.k / int8_block); }
     Unit unit(const TilePart& p, int64_t i) const {
         const int64_t each = p.k / int8_block, v = i < each ? 0 : 1, at = i - v * each;
-        return {Stream(p.group + v * group_bytes, b.lookahead, group_bytes), p.k0 / int8_block + at,
+        return {Stream(p.group + v * group_bytes, b.lookahead), p.k0 / int8_block + at,
                 panel(p) + v * panel_half + at * (16 * lanes * 4)};
     }
     template <int quad>
