@@ -30,6 +30,7 @@ struct OverCpu : ReferenceBackend {
     size_t scratch_bytes(const OpDef& op, const OpArgs& a) const override {
         return real->scratch_bytes(op, a);
     }
+    bool joins_next(const Instr& instr) const override { return real->joins_next(instr); }
     Result<void> run(std::span<BoundInstr> instrs, Observer* o) override { return real->run(instrs, o); }
 };
 

@@ -37,6 +37,14 @@ size_t physical_bytes() {
     return pages > 0 && size > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(size) : 0;
 }
 
+// Whether what a gated unit gives is x of the product behind it, and nothing else.
+bool begins_product(const BoundInstr& glu, const BoundInstr& product) {
+    if (glu.instr->op != &glu_op || glu.instr->read_until != 1 || product.instr->op != &matmul_op)
+        return false;
+    const Tensor &x = glu.out[0], &residual = product.in[1];
+    return product.in[0].data == x.data && product.in[0].cols == x.cols && residual.data != x.data;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const CpuOptions& options) {
@@ -130,9 +138,17 @@ size_t CpuBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
     return cpu::op_scratch_bytes(exec(), op, shapes);
 }
 
+bool CpuBackend::joins_next(const Instr& instr) const { return instr.op == &glu_op && instr.read_until == 1; }
+
 Result<void> CpuBackend::run(std::span<BoundInstr> instrs, Observer* observer) {
     const cpu::Exec e = exec();
-    for (BoundInstr& i : instrs) {
+    for (size_t n = 0; n < instrs.size(); ++n) {
+        const BoundInstr& i = instrs[n];
+        if (!observer && n + 1 < instrs.size() && begins_product(i, instrs[n + 1])) {
+            ++n;
+            cpu::run_glu_matmul(e, i.args(), instrs[n].args(), instrs[n].scratch);
+            continue;
+        }
         const cpu::OpFunction function = cpu::op_function(*i.instr->op);
         if (!function)
             return Error{ErrorCode::internal, i.instr->label,

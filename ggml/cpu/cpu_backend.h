@@ -40,6 +40,7 @@ class CpuBackend final : public Backend {
     Result<void> download(std::span<std::byte> host_dst, const std::byte* device_src) override;
     bool supports(const OpDef& op, const OpArgs& shapes) const override;
     size_t scratch_bytes(const OpDef& op, const OpArgs& shapes) const override;
+    bool joins_next(const Instr& instr) const override;
     Result<void> run(std::span<BoundInstr> instrs, Observer* observer) override;
 
     std::string_view isa() const { return kernels_->name; }
@@ -52,7 +53,9 @@ class CpuBackend final : public Backend {
           pool_(std::move(pool)),
           pack_(options.pack),
           deterministic_(options.deterministic) {}
-    cpu::Exec exec() const { return {kernels_, pool_.get(), lookahead_, deterministic_}; }
+    cpu::Exec exec() const {
+        return {kernels_, pool_.get(), lookahead_, cpu::features().last_level / 2, deterministic_};
+    }
 
     const cpu::KernelTable* kernels_;
     cpu::Lookahead lookahead_;

@@ -16,6 +16,7 @@ struct Exec {
     const KernelTable* kernels;
     ThreadPool* pool;
     Lookahead lookahead;
+    int64_t kept_result;        // bytes of a result that are still in the cache when it is read
     bool deterministic = true;  // products of many rows have the bits of those of one
 
     // Calls fn(first, last, worker) over [0, n) in pieces; in one piece when all of it is less than about
@@ -50,6 +51,9 @@ void run_shortlist(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_draw(const Exec&, const OpArgs&, std::span<std::byte>);
 
 void run_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
+// A product whose x a gated unit gives. That is not written if the product's kernels read something else than
+// f32: it becomes that at once.
+void run_glu_matmul(const Exec&, const OpArgs& glu, const OpArgs& product, std::span<std::byte> scratch);
 size_t matmul_scratch(const Exec&, const OpArgs& shapes);
 
 void run_moe_route(const Exec&, const OpArgs&, std::span<std::byte>);

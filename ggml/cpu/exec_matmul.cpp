@@ -5,6 +5,7 @@
 
 #include "ggml/base/checked.h"
 #include "ggml/cpu/exec.h"
+#include "ggml/cpu/glu_rows.h"
 #include "ggml/cpu/operands.h"
 
 namespace nibble::cpu {
@@ -62,16 +63,10 @@ Cut cut_work(const Exec& exec, const OpArgs& a, size_t n_weights) {
     }
 }
 
-}  // namespace
-
-void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
+// With operands in place.
+void multiply(const Exec& exec, const OpArgs& a, const Operands& operands, std::byte* workers) {
     const auto n_weights = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
     const Tensor &x = a.in[0], &residual = a.in[1], &out = a.out[0];
-    if (x.rows == 0) return;
-    Operands operands = operands_of(exec, a);
-    operands.place(scratch.data());
-    if (operands.prepared()) prepare(exec, x, operands);
-    std::byte* const workers = scratch.data() + operands.bytes();
     const size_t per_worker = worker_scratch(exec, a);
     const Cut cut = cut_work(exec, a, n_weights);
     std::array<int64_t, max_matmul_weights> before{};  // columns of the weights that precede
@@ -98,6 +93,7 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
         b.residual_stride = residual.stride / 4;
         b.out = out.row(r0) + column;
         b.out_stride = out.stride / 4;
+        b.past_cache = out.rows * out.stride > exec.kept_result;
         b.scratch = workers + static_cast<size_t>(worker) * per_worker;
         exec.kernels->matmul.block(b);
     };
@@ -118,6 +114,35 @@ void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch)
         run_piece(0, blocks, 0);
     else
         exec.pool->run_stretches(blocks, run_piece);
+}
+
+}  // namespace
+
+void run_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
+    if (a.in[0].rows == 0) return;
+    Operands operands = operands_of(exec, a);
+    operands.place(scratch.data());
+    if (operands.prepared()) prepare(exec, a.in[0], operands);
+    multiply(exec, a, operands, scratch.data() + operands.bytes());
+}
+
+void run_glu_matmul(const Exec& exec, const OpArgs& glu, const OpArgs& a, std::span<std::byte> scratch) {
+    const int64_t rows = a.in[0].rows;
+    if (rows == 0) return;
+    Operands operands = operands_of(exec, a);
+    if (operands.f32()) {
+        run_glu(exec, glu, {});
+        return run_matmul(exec, a, scratch);
+    }
+    operands.place(scratch.data());
+    const GluRows x(exec, glu);
+    x.each_piece(exec, [&](int64_t r, int64_t c, int64_t n) {
+        static_assert(GluRows::piece % int8_block == 0 && GluRows::piece % bf16_step == 0);
+        std::array<float, GluRows::piece> values;
+        x.write(r, c, n, values.data());
+        operands.write(0, rows, r, c, n, values.data());
+    });
+    multiply(exec, a, operands, scratch.data() + operands.bytes());
 }
 
 size_t matmul_scratch(const Exec& exec, const OpArgs& a) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "ggml/cpu/exec.h"
+#include "ggml/cpu/glu_rows.h"
 #include "ggml/program/key_tiles.h"
 
 namespace nibble::cpu {
@@ -176,30 +177,15 @@ void run_rope_store(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
 }
 
 void run_glu(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
-    const Tensor &x = a.in[0], &beside = a.in[1], &out = a.out[0];
-    const auto& p = a.params->as<GluParams>();
-    // Columns are cut as well, in whole cache lines, so that one row of a wide layer uses all threads.
-    constexpr int64_t piece = 1024;
-    const int64_t pieces = (out.cols + piece - 1) / piece, of_gate = beside ? out.cols / x.cols : 1;
-    exec.rows(out.rows * pieces, 8 * std::min(piece, out.cols), [&](int64_t first, int64_t last, int) {
-        std::array<float, piece> spread;
-        for (int64_t i = first; i < last; ++i) {
-            const int64_t r = i / pieces, c = i % pieces * piece, n = std::min(piece, out.cols - c);
-            const float* const up = beside ? beside.row(r) : x.row(r) + out.cols;
-            const float* gate = x.row(r) + c;
-            if (of_gate > 1) {
-                for (int64_t j = 0; j < n; ++j) spread[static_cast<size_t>(j)] = x.row(r)[(c + j) / of_gate];
-                gate = spread.data();
-            }
-            exec.kernels->rows.glu(p, gate, up + c, out.row(r) + c, n);
-        }
-    });
+    const GluRows rows(exec, a);
+    const Tensor& out = a.out[0];
+    rows.each_piece(exec, [&](int64_t r, int64_t c, int64_t n) { rows.write(r, c, n, out.row(r) + c); });
 }
 
 void run_activate(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
     const auto& p = a.params->as<ActivateParams>();
     const Tensor &x = a.in[0], &out = a.out[0];
-    constexpr int64_t piece = 1024;  // as in run_glu
+    constexpr int64_t piece = GluRows::piece;
     const int64_t pieces = (out.cols + piece - 1) / piece;
     exec.rows(out.rows * pieces, 8 * std::min(piece, out.cols), [&](int64_t first, int64_t last, int) {
         for (int64_t i = first; i < last; ++i) {

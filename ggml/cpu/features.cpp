@@ -7,11 +7,12 @@
 #include <cstring>
 #include <string_view>
 
+#include <unistd.h>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #if defined(__linux__)
 #include <sys/syscall.h>
-#include <unistd.h>
 #endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
@@ -120,7 +121,13 @@ Features detect() { return {}; }
 }  // namespace
 
 const Features& features() {
-    static const Features f = detect();
+    static const Features f = [] {
+        Features found = detect();
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+        if (const long bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE); bytes > 0) found.last_level = bytes;
+#endif
+        return found;
+    }();
     return f;
 }
 

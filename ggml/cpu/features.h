@@ -2,6 +2,7 @@
 // Only facts are here; which kernels need what is said by each instruction set's table (isa/*.cpp).
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace nibble::cpu {
@@ -16,7 +17,8 @@ struct Features {
     bool neon = false, arm_dotprod = false, arm_i8mm = false;
     bool amd_zen5 = false;  // family 1Ah
     bool intel = false;
-    std::string brand;  // the processor's name for people; may be empty
+    int64_t last_level = int64_t{16} << 20;  // bytes of its last cache; this, where it does not say
+    std::string brand;                       // the processor's name for people; may be empty
 };
 
 // Detected once.

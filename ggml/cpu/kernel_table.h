@@ -86,6 +86,7 @@ struct MatmulBlock {
     int64_t residual_stride = 0;      // floats
     float* out = nullptr;
     int64_t out_stride = 0;        // floats
+    bool past_cache = false;       // nothing of out would be left there when it is read
     std::byte* scratch = nullptr;  // MatmulKernels::scratch bytes, 64-byte aligned
 };
 

@@ -312,6 +312,46 @@ TEST_CASE("a NaN or infinity in a row makes every output of the row NaN, and no 
                 }
 }
 
+TEST_CASE("a gated unit goes into the product behind it, with the bits that both have by themselves") {
+    constexpr int64_t n = 40, k = 1120;  // columns of more than one piece
+    for (const KernelTable* t : tables())
+        for (const Type type : {Type::f32, Type::bf16, Type::q8_0, Type::q4_0})
+            for (const int64_t rows : {1, 9, 40}) {
+                INFO(t->name << " " << info(type).name << " " << rows);
+                const auto b = CpuBackend::create({2, "", true, t, false});
+                REQUIRE(b);
+                const Encoded w = encoded(type, normal(static_cast<size_t>(n * k), 5), n, k);
+                std::vector<float> gate_up = normal(static_cast<size_t>(rows * 2 * k), 6);
+                Instr glu, product;
+                glu.op = &glu_op, glu.params = GluParams{}, glu.read_until = 1;
+                product.op = &matmul_op, product.params = MatmulParams{1};
+                CHECK((*b)->joins_next(glu));
+                const auto results = [&](Observer* observer, std::vector<float>& between) {
+                    std::vector<float> out(static_cast<size_t>(rows * n));
+                    std::vector<BoundInstr> both(2);
+                    both[0].instr = &glu;
+                    both[0].in = {tensor(gate_up, rows, 2 * k), {}};
+                    both[0].out = {tensor(between, rows, k)};
+                    both[1].instr = &product;
+                    both[1].in = {tensor(between, rows, k), {}, w.tensor, {}};
+                    both[1].out = {tensor(out, rows, n)};
+                    const auto scratch =
+                        (*b)->allocate((*b)->scratch_bytes(matmul_op, both[1].args()), "scratch");
+                    REQUIRE(scratch);
+                    both[1].scratch = {scratch->data.get(), scratch->size};
+                    REQUIRE((*b)->run(both, observer));
+                    return out;
+                };
+                // Who watches sees both.
+                Observer observer;
+                std::vector<float> seen(static_cast<size_t>(rows * k), 7), unseen = seen;
+                CHECK(results(&observer, seen) == results(nullptr, unseen));
+                CHECK(seen[3] != 7);
+                const cpu::Operand operand = t->matmul.operand(info(type), rows, k);
+                CHECK((unseen[3] == 7) == (operand != cpu::Operand::f32));
+            }
+}
+
 // Products are added up in 16 bits where they fit.
 TEST_CASE("the largest codes times the largest activations overflow nowhere") {
     constexpr int64_t n = 40, k = 512, rows = 5;

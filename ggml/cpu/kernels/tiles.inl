@@ -138,7 +138,7 @@ class TileResults {
 
     explicit TileResults(const MatmulBlock& b)
         : b_(b),
-          streams_(b.m * b.out_stride * 4 > large_result && b.out_stride % lanes == 0 &&
+          streams_(b.past_cache && b.out_stride % lanes == 0 &&
                    reinterpret_cast<uintptr_t>(b.out) % 64 == 0) {}
 
     void begin(const float* sums, int64_t panels, int64_t n0, int64_t n) {
@@ -167,8 +167,6 @@ class TileResults {
     }
 
   private:
-    // Of so many bytes nothing would be left in the cache when they are read again.
-    static constexpr int64_t large_result = int64_t{8} << 20;
     template <int i = 0>
     static void vectors(const Row& row) {
         row.vector<i>();
