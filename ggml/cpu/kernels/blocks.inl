@@ -13,7 +13,7 @@ constexpr int64_t streamed_rows = 4 * stream_rows;
 // So many streams of codes at once, each through at least so many bytes before it jumps to where the others'
 // end: where one begins anew, memory has to wait.
 constexpr int code_streams = 4;
-constexpr int64_t stretch_bytes = 32 * 1024;
+constexpr int64_t least_stretch = 32 * 1024;
 // Most panels that share the words of a tile's activations.
 constexpr int64_t word_panels = word_sums ? 4 : 1;
 constexpr int64_t tile_bytes =

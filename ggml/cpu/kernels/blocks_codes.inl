@@ -8,7 +8,7 @@ inline void stream_codes(const MatmulBlock& b) {
     constexpr int64_t width = code_streams * lanes;
     alignas(64) float c[stream_rows * width];
     const auto bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
-    const int64_t groups = (b.n + lanes - 1) / lanes, wanted = (stretch_bytes + bytes - 1) / bytes;
+    const int64_t groups = (b.n + lanes - 1) / lanes, wanted = (least_stretch + bytes - 1) / bytes;
     // Groups of a stream before it jumps; in memory that is packed into there is one of each.
     for (int64_t first = 0, run = 0; first < groups; first += code_streams * run) {
         const int64_t left = groups - first, most = left / code_streams;
