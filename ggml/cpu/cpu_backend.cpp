@@ -37,12 +37,11 @@ size_t physical_bytes() {
     return pages > 0 && size > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(size) : 0;
 }
 
-// Whether what a gated unit gives is x of the product behind it, and nothing else.
-bool begins_product(const BoundInstr& glu, const BoundInstr& product) {
-    if (glu.instr->op != &glu_op || glu.instr->read_until != 1 || product.instr->op != &matmul_op)
-        return false;
-    const Tensor &x = glu.out[0], &residual = product.in[1];
-    return product.in[0].data == x.data && product.in[0].cols == x.cols && residual.data != x.data;
+// Whether what the gated unit before it gives is x of a product and nothing else in it.
+bool begins_with(const BoundInstr& product, const BoundInstr& glu) {
+    const Tensor& x = glu.out[0];
+    return product.instr->op == &matmul_op && product.in[0].data == x.data && product.in[0].cols == x.cols &&
+           product.in[1].data != x.data;
 }
 
 }  // namespace
@@ -144,7 +143,7 @@ Result<void> CpuBackend::run(std::span<BoundInstr> instrs, Observer* observer) {
     const cpu::Exec e = exec();
     for (size_t n = 0; n < instrs.size(); ++n) {
         const BoundInstr& i = instrs[n];
-        if (!observer && n + 1 < instrs.size() && begins_product(i, instrs[n + 1])) {
+        if (!observer && n + 1 < instrs.size() && joins_next(*i.instr) && begins_with(instrs[n + 1], i)) {
             ++n;
             cpu::run_glu_matmul(e, i.args(), instrs[n].args(), instrs[n].scratch);
             continue;

@@ -2,6 +2,7 @@
 // Tasks are cut by rows and columns of the output, never along a sum, so any number of threads agrees.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "ggml/base/thread_pool.h"
@@ -28,6 +29,18 @@ struct Exec {
         if (pool->size() == 1 || n * cost_per_row < worth) return fn(int64_t{0}, n, 0);
         const int64_t pieces = n < 4 * pool->size() ? n : 4 * pool->size();
         pool->run(pieces, [&](int64_t i, int worker) { fn(n * i / pieces, n * (i + 1) / pieces, worker); });
+    }
+    // Calls fn(row, column, columns) for pieces of at most so many columns, whose values cost so much each:
+    // one row of a wide layer uses all threads.
+    template <class Fn>
+    void pieces(int64_t n, int64_t cols, int64_t most, int64_t cost, const Fn& fn) const {
+        const int64_t of_row = (cols + most - 1) / most;
+        rows(n * of_row, cost * std::min(most, cols), [&](int64_t first, int64_t last, int) {
+            for (int64_t i = first; i < last; ++i) {
+                const int64_t c = i % of_row * most;
+                fn(i / of_row, c, std::min(most, cols - c));
+            }
+        });
     }
 };
 

@@ -18,14 +18,8 @@ Operands operands_of(const Exec& exec, const OpArgs& a) {
 
 void prepare(const Exec& exec, const Tensor& x, const Operands& operands) {
     // One long row is cut as well: blocks are independent.
-    constexpr int64_t piece = 64 * int8_block;
-    const int64_t pieces = ceil_div(x.cols, piece);
-    exec.rows(x.rows * pieces, 4 * std::min(piece, x.cols), [&](int64_t first, int64_t last, int) {
-        for (int64_t i = first; i < last; ++i) {
-            const int64_t r = i / pieces, c = i % pieces * piece;
-            operands.write(0, x.rows, r, c, std::min(piece, x.cols - c), x.row(r) + c);
-        }
-    });
+    exec.pieces(x.rows, x.cols, 64 * int8_block, 4,
+                [&](int64_t r, int64_t c, int64_t n) { operands.write(0, x.rows, r, c, n, x.row(r) + c); });
 }
 
 size_t worker_scratch(const Exec& exec, const OpArgs& a) {

@@ -185,13 +185,8 @@ void run_glu(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
 void run_activate(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
     const auto& p = a.params->as<ActivateParams>();
     const Tensor &x = a.in[0], &out = a.out[0];
-    constexpr int64_t piece = GluRows::piece;
-    const int64_t pieces = (out.cols + piece - 1) / piece;
-    exec.rows(out.rows * pieces, 8 * std::min(piece, out.cols), [&](int64_t first, int64_t last, int) {
-        for (int64_t i = first; i < last; ++i) {
-            const int64_t r = i / pieces, c = i % pieces * piece;
-            exec.kernels->rows.activate(p, x.row(r) + c, out.row(r) + c, std::min(piece, out.cols - c));
-        }
+    exec.pieces(out.rows, out.cols, 1024, 8, [&](int64_t r, int64_t c, int64_t n) {
+        exec.kernels->rows.activate(p, x.row(r) + c, out.row(r) + c, n);
     });
 }
 

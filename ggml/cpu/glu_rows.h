@@ -1,11 +1,9 @@
 // GluRows: what a gated unit gives, piece by piece, for the op itself and for a product that begins with it.
-// Pieces are whole cache lines and not whole rows, so that one row of a wide layer uses all threads.
+// Pieces are whole cache lines and whole blocks of operands.
 #pragma once
 
-#include <algorithm>
 #include <array>
 
-#include "ggml/base/checked.h"
 #include "ggml/cpu/exec.h"
 
 namespace nibble::cpu {
@@ -25,13 +23,7 @@ class GluRows {
     // Calls fn(row, column, columns) for every piece, from all threads.
     template <class Fn>
     void each_piece(const Exec& exec, const Fn& fn) const {
-        const int64_t pieces = ceil_div(cols_, piece);
-        exec.rows(x_.rows * pieces, 8 * std::min(piece, cols_), [&](int64_t first, int64_t last, int) {
-            for (int64_t i = first; i < last; ++i) {
-                const int64_t c = i % pieces * piece;
-                fn(i / pieces, c, std::min(piece, cols_ - c));
-            }
-        });
+        exec.pieces(x_.rows, cols_, piece, 8, fn);
     }
     // Columns [c, c + n) of row r.
     void write(int64_t r, int64_t c, int64_t n, float* out) const {
