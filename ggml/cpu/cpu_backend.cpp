@@ -37,11 +37,34 @@ size_t physical_bytes() {
     return pages > 0 && size > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(size) : 0;
 }
 
+bool is_glu_read_by_next(const Instr& i) { return i.op == &glu_op && i.read_until == 1; }
+
 // Whether what the gated unit before it gives is x of a product and nothing else in it.
 bool begins_with(const BoundInstr& product, const BoundInstr& glu) {
     const Tensor& x = glu.out[0];
     return product.instr->op == &matmul_op && product.in[0].data == x.data && product.in[0].cols == x.cols &&
            product.in[1].data != x.data;
+}
+
+// Whether all that a product gives is one gate and what that gates, and nothing but the unit reads it.
+bool ends_in(const BoundInstr& product, const BoundInstr& glu) {
+    const Tensor &x = glu.in[0], &both = product.out[0];
+    return product.instr->op == &matmul_op && product.instr->read_until == 1 && x.data == both.data &&
+           x.cols == both.cols && !glu.in[1];
+}
+
+// Runs the first of these instructions if they are done together; returns how many that were.
+size_t run_joined(const cpu::Exec& exec, std::span<const BoundInstr> i) {
+    if (i.size() > 1 && is_glu_read_by_next(*i[0].instr) && begins_with(i[1], i[0])) {
+        cpu::run_glu_matmul(exec, i[0].args(), i[1].args(), i[1].scratch);
+        return 2;
+    }
+    if (i.size() > 2 && is_glu_read_by_next(*i[1].instr) && ends_in(i[0], i[1]) && begins_with(i[2], i[1]) &&
+        cpu::gates_product(exec, i[0].args(), i[1].args(), i[2].args())) {
+        cpu::run_gated_product(exec, i[0].args(), i[0].scratch, i[1].args(), i[2].args(), i[2].scratch);
+        return 3;
+    }
+    return 0;
 }
 
 }  // namespace
@@ -137,24 +160,24 @@ size_t CpuBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
     return cpu::op_scratch_bytes(exec(), op, shapes);
 }
 
-bool CpuBackend::joins_next(const Instr& instr) const { return instr.op == &glu_op && instr.read_until == 1; }
+bool CpuBackend::joins_next(const Instr& instr) const { return is_glu_read_by_next(instr); }
 
 Result<void> CpuBackend::run(std::span<BoundInstr> instrs, Observer* observer) {
     const cpu::Exec e = exec();
-    for (size_t n = 0; n < instrs.size(); ++n) {
-        const BoundInstr& i = instrs[n];
-        if (!observer && n + 1 < instrs.size() && joins_next(*i.instr) && begins_with(instrs[n + 1], i)) {
-            ++n;
-            cpu::run_glu_matmul(e, i.args(), instrs[n].args(), instrs[n].scratch);
-            continue;
+    while (!instrs.empty()) {
+        // Who watches sees every instruction.
+        const size_t joined = observer ? 0 : run_joined(e, instrs);
+        if (joined == 0) {
+            const BoundInstr& i = instrs[0];
+            const cpu::OpFunction function = cpu::op_function(*i.instr->op);
+            if (!function)
+                return Error{ErrorCode::internal, i.instr->label,
+                             cat("the CPU has no kernel for ", i.instr->op->name), ""};
+            if (observer) observer->before(i);
+            function(e, i.args(), i.scratch);
+            if (observer) observer->after(i);
         }
-        const cpu::OpFunction function = cpu::op_function(*i.instr->op);
-        if (!function)
-            return Error{ErrorCode::internal, i.instr->label,
-                         cat("the CPU has no kernel for ", i.instr->op->name), ""};
-        if (observer) observer->before(i);
-        function(e, i.args(), i.scratch);
-        if (observer) observer->after(i);
+        instrs = instrs.subspan(std::max<size_t>(joined, 1));
     }
     return {};
 }

@@ -32,65 +32,39 @@ size_t worker_scratch(const Exec& exec, const OpArgs& a) {
     return round_up(bytes, static_cast<size_t>(cache_line));
 }
 
-// How one instruction is cut: each weight's columns into units, rows into blocks of `rows`.
+// How products of the same rows are cut: each weight's columns into units, rows into blocks of `rows`.
 struct Cut {
     std::array<int64_t, max_matmul_weights + 1> first_unit{};  // of each weight
-    int64_t columns = 0, rows = 0, row_blocks = 0;             // columns: of a unit
+    size_t n_weights = 0;
+    int64_t columns = 0, rows = 0, row_blocks = 0;  // columns: of a unit
 };
 
-Cut cut_work(const Exec& exec, const OpArgs& a, size_t n_weights) {
-    const MatmulShape& shape = exec.kernels->matmul.shape;
-    const int64_t m = a.in[0].rows, wanted = 8 * exec.pool->size();
+// Into units of whole column_steps.
+Cut cut_work(const Exec& exec, std::span<const Tensor> weights, int64_t m, int64_t column_step) {
+    const int64_t wanted = 8 * exec.pool->size();
+    int64_t all_columns = 0;
+    for (const Tensor& w : weights) all_columns += w.rows;
     Cut cut;
+    cut.n_weights = weights.size();
     // Few rows take whole runs of units, so that units may be as small as weights are packed.
     cut.columns = m <= few_rows ? int64_t{exec.kernels->pack.lanes}
-                                : std::max(shape.column_step,
-                                           a.out[0].cols / wanted / shape.column_step * shape.column_step);
-    cut.rows = shape.max_rows;
+                                : std::max(column_step, all_columns / wanted / column_step * column_step);
+    cut.rows = exec.kernels->matmul.shape.max_rows;
     for (;; cut.rows /= 2) {
         cut.row_blocks = ceil_div(m, cut.rows);
-        for (size_t i = 0; i < n_weights; ++i)
-            cut.first_unit[i + 1] = cut.first_unit[i] + ceil_div(a.in[2 + i].rows, cut.columns);
+        for (size_t i = 0; i < weights.size(); ++i)
+            cut.first_unit[i + 1] = cut.first_unit[i] + ceil_div(weights[i].rows, cut.columns);
         // Rows are cut further only while threads would idle: each block prepares its weights anew.
-        if (cut.first_unit[n_weights] * cut.row_blocks >= 4 * exec.pool->size() || cut.rows <= 48) return cut;
+        if (cut.first_unit[weights.size()] * cut.row_blocks >= 4 * exec.pool->size() || cut.rows <= 48)
+            return cut;
         if (exec.pool->size() == 1) return cut;
     }
 }
 
-// With operands in place.
-void multiply(const Exec& exec, const OpArgs& a, const Operands& operands, std::byte* workers) {
-    const auto n_weights = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
-    const Tensor &x = a.in[0], &residual = a.in[1], &out = a.out[0];
-    const size_t per_worker = worker_scratch(exec, a);
-    const Cut cut = cut_work(exec, a, n_weights);
-    std::array<int64_t, max_matmul_weights> before{};  // columns of the weights that precede
-    for (size_t i = 1; i < n_weights; ++i) before[i] = before[i - 1] + a.in[1 + i].rows;
-
-    // Rows from r0 on, units [first, last) of weight i.
-    const auto run_block = [&](size_t i, int64_t r0, int64_t first, int64_t last, int worker) {
-        const Tensor &w = a.in[2 + i], &bias = a.in[2 + n_weights + i];
-        const int64_t n0 = (first - cut.first_unit[i]) * cut.columns, column = before[i] + n0;
-        MatmulBlock b;
-        b.type = &info(w.type);
-        b.w = w.row<std::byte>(n0);
-        b.w_stride = w.stride;
-        b.packed = w.layout == Layout::packed;
-        b.lookahead = exec.lookahead;
-        b.n = std::min((last - first) * cut.columns, w.rows - n0);
-        b.k = x.cols;
-        b.m = std::min(cut.rows, x.rows - r0);
-        b.x = x.row(r0);
-        b.x_stride = x.stride / 4;
-        operands.give(b, r0);
-        b.bias = bias ? bias.row(0) + n0 : nullptr;
-        b.residual = residual ? residual.row(r0) + column : nullptr;
-        b.residual_stride = residual.stride / 4;
-        b.out = out.row(r0) + column;
-        b.out_stride = out.stride / 4;
-        b.past_cache = out.rows * out.stride > exec.kept_result;
-        b.scratch = workers + static_cast<size_t>(worker) * per_worker;
-        exec.kernels->matmul.block(b);
-    };
+// Calls fn(i, r0, first, last, worker), rows from r0 on and units [first, last) of weight i, for all of
+// them; alone if they are fewer multiply-adds than waking a thread costs.
+template <class Fn>
+void each_block(const Exec& exec, const Cut& cut, int64_t multiply_adds, const Fn& fn) {
     // A piece of all blocks, unit after unit and of each the blocks of rows; where rows are one block, of
     // each weight at once.
     const auto run_piece = [&](int64_t first, int64_t last, int worker) {
@@ -98,17 +72,81 @@ void multiply(const Exec& exec, const OpArgs& a, const Operands& operands, std::
             const int64_t unit = first / cut.row_blocks, r0 = first % cut.row_blocks * cut.rows;
             while (unit >= cut.first_unit[i + 1]) ++i;
             const int64_t end = cut.row_blocks > 1 ? unit + 1 : std::min(last, cut.first_unit[i + 1]);
-            run_block(i, r0, unit, end, worker);
+            fn(i, r0, unit, end, worker);
             first += end - unit;
         }
     };
-    const int64_t blocks = cut.first_unit[n_weights] * cut.row_blocks;
-    constexpr int64_t worth = 1 << 16;  // multiply-adds below which waking a thread costs more than it saves
-    if (x.rows * x.cols * out.cols < worth)
+    const int64_t blocks = cut.first_unit[cut.n_weights] * cut.row_blocks;
+    constexpr int64_t worth = 1 << 16;
+    if (multiply_adds < worth)
         run_piece(0, blocks, 0);
     else
         exec.pool->run_stretches(blocks, run_piece);
 }
+
+// Columns [n0, n0 + n) of w, times rows from r0 on of those in place.
+MatmulBlock block_of(const Exec& exec, const Operands& operands, const Tensor& x, const Tensor& w, int64_t n0,
+                     int64_t n, int64_t r0, int64_t rows) {
+    MatmulBlock b;
+    b.type = &info(w.type);
+    b.w = w.row<std::byte>(n0);
+    b.w_stride = w.stride;
+    b.packed = w.layout == Layout::packed;
+    b.lookahead = exec.lookahead;
+    b.n = std::min(n, w.rows - n0);
+    b.k = x.cols;
+    b.m = std::min(rows, x.rows - r0);
+    b.x = x.row(r0);
+    b.x_stride = x.stride / 4;
+    operands.give(b, r0);
+    return b;
+}
+
+// With operands in place.
+void multiply(const Exec& exec, const OpArgs& a, const Operands& operands, std::byte* workers) {
+    const auto n_weights = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
+    const Tensor &x = a.in[0], &residual = a.in[1], &out = a.out[0];
+    const size_t per_worker = worker_scratch(exec, a);
+    const Cut cut =
+        cut_work(exec, a.in.subspan(2, n_weights), x.rows, exec.kernels->matmul.shape.column_step);
+    std::array<int64_t, max_matmul_weights> before{};  // columns of the weights that precede
+    for (size_t i = 1; i < n_weights; ++i) before[i] = before[i - 1] + a.in[1 + i].rows;
+
+    each_block(exec, cut, x.rows * x.cols * out.cols,
+               [&](size_t i, int64_t r0, int64_t first, int64_t last, int worker) {
+                   const Tensor& bias = a.in[2 + n_weights + i];
+                   const int64_t n0 = (first - cut.first_unit[i]) * cut.columns, column = before[i] + n0;
+                   MatmulBlock b = block_of(exec, operands, x, a.in[2 + i], n0, (last - first) * cut.columns,
+                                            r0, cut.rows);
+                   b.bias = bias ? bias.row(0) + n0 : nullptr;
+                   b.residual = residual ? residual.row(r0) + column : nullptr;
+                   b.residual_stride = residual.stride / 4;
+                   b.out = out.row(r0) + column;
+                   b.out_stride = out.stride / 4;
+                   b.past_cache = out.rows * out.stride > exec.kept_result;
+                   b.scratch = workers + static_cast<size_t>(worker) * per_worker;
+                   exec.kernels->matmul.block(b);
+               });
+}
+
+// A gate and what it gates, in a product's outputs: one weight each, or one for both.
+struct GatedWeights {
+    Tensor gate, up;
+    const float *gate_bias, *up_bias;
+
+    explicit GatedWeights(const OpArgs& a) {
+        const auto n = static_cast<size_t>(a.params->as<MatmulParams>().n_weights);
+        const int64_t cols = a.out[0].cols / 2;
+        const Tensor &first = a.in[2], &last = a.in[1 + n], &bias = a.in[2 + n], &last_bias = a.in[1 + 2 * n];
+        gate = first, up = last;
+        gate_bias = bias ? bias.row(0) : nullptr, up_bias = last_bias ? last_bias.row(0) : nullptr;
+        if (n == 1) {
+            gate.rows = up.rows = cols;
+            up.data += cols * up.stride;
+            if (bias) up_bias += cols;
+        }
+    }
+};
 
 }  // namespace
 
@@ -137,6 +175,50 @@ void run_glu_matmul(const Exec& exec, const OpArgs& glu, const OpArgs& a, std::s
         operands.write(0, rows, r, c, n, values.data());
     });
     multiply(exec, a, operands, scratch.data() + operands.bytes());
+}
+
+bool gates_product(const Exec& exec, const OpArgs& gate_up, const OpArgs& glu, const OpArgs& product) {
+    const auto n_weights = gate_up.params->as<MatmulParams>().n_weights;
+    const int64_t rows = gate_up.in[0].rows, cols = glu.out[0].cols;
+    if (!exec.kernels->matmul.gated || rows <= few_rows || gate_up.in[1] || n_weights > 2) return false;
+    if (cols % bf16_step != 0 || gate_up.out[0].stride != gate_up.out[0].cols * 4) return false;
+    const GatedWeights w(gate_up);
+    if (w.gate.type != w.up.type || w.gate.rows != cols || w.up.rows != cols ||
+        w.gate.layout != Layout::packed || w.up.layout != Layout::packed)
+        return false;
+    return operands_of(exec, gate_up).only_bf16() && operands_of(exec, product).only_bf16();
+}
+
+void run_gated_product(const Exec& exec, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
+                       const OpArgs& glu, const OpArgs& product, std::span<std::byte> scratch) {
+    const Tensor& x = gate_up.in[0];
+    const GatedWeights weights(gate_up);
+    Operands operands = operands_of(exec, gate_up), next = operands_of(exec, product);
+    operands.place(gate_up_scratch.data());
+    // What gate and up would be is not written, and takes more room.
+    next.place(gate_up.out[0].data);
+    prepare(exec, x, operands);
+    std::byte* const workers = gate_up_scratch.data() + operands.bytes();
+    const size_t per_worker = worker_scratch(exec, gate_up);
+    const Cut cut = cut_work(exec, {&weights.gate, 1}, x.rows, 2 * exec.kernels->matmul.shape.column_step);
+    each_block(exec, cut, x.rows * x.cols * 2 * weights.gate.rows,
+               [&](size_t, int64_t r0, int64_t first, int64_t last, int worker) {
+                   const int64_t n0 = first * cut.columns;
+                   GatedBlock b;
+                   b.gate = block_of(exec, operands, x, weights.gate, n0, (last - first) * cut.columns, r0,
+                                     cut.rows);
+                   b.gate.bias = weights.gate_bias ? weights.gate_bias + n0 : nullptr;
+                   b.gate.scratch = workers + static_cast<size_t>(worker) * per_worker;
+                   b.up = weights.up.row<std::byte>(n0);
+                   b.up_bias = weights.up_bias ? weights.up_bias + n0 : nullptr;
+                   b.params = &glu.params->as<GluParams>();
+                   b.glu = exec.kernels->rows.glu;
+                   b.out = next.bf16_row(r0);
+                   b.out_stride = next.stride();
+                   b.column = n0;
+                   exec.kernels->matmul.gated(b);
+               });
+    multiply(exec, product, next, scratch.data());
 }
 
 size_t matmul_scratch(const Exec& exec, const OpArgs& a) {

@@ -90,6 +90,19 @@ struct MatmulBlock {
     std::byte* scratch = nullptr;  // MatmulKernels::scratch bytes, 64-byte aligned
 };
 
+// glu(gate, up) of two products of the same x, rounded to bf16 as the x of the next product. The weights are
+// packed and of one type, their columns whole bf16_steps.
+struct GatedBlock {
+    MatmulBlock gate;               // with operand bf16; no residual, no out
+    const std::byte* up = nullptr;  // the other's weights, laid out as the gate's
+    const float* up_bias = nullptr;
+    const GluParams* params = nullptr;
+    void (*glu)(const GluParams&, const float* gate, const float* up, float* out, int64_t n) = nullptr;
+    uint16_t* out = nullptr;  // of the block's first row: in tiles, see bf16_step
+    int64_t out_stride = 0;   // numbers per row
+    int64_t column = 0;       // of `out`, of the gate's first column
+};
+
 // One instruction set's way to cut a matmul.
 struct MatmulShape {
     int64_t column_step = 0;  // cut columns at multiples of this; whole groups of packed rows
@@ -196,6 +209,7 @@ struct MatmulKernels {
     MatmulShape shape;
     size_t (*scratch)(const TypeInfo&, int64_t k, bool packed);  // bytes per thread
     void (*block)(const MatmulBlock&);
+    void (*gated)(const GatedBlock&) = nullptr;  // null: there is none
 };
 
 struct AttentionKernels {

@@ -35,6 +35,7 @@ class Operands {
     }
     bool f32() const { return f32_; }  // some weight reads them as they are
     bool prepared() const { return int8_ || bf16_; }
+    bool only_bf16() const { return bf16_ && !int8_ && !f32_; }
     int64_t bytes() const { return bytes_; }
     void place(std::byte* memory) { memory_ = memory; }
 
@@ -58,9 +59,14 @@ class Operands {
     void give(MatmulBlock& b, int64_t row) const {
         b.operand = of(b.type->type);
         b.xb_stride = stride_;
-        if (bf16_) b.xb = bf16() + row * stride_;
+        if (bf16_) b.xb = bf16_row(row);
         if (int8_) b.xq = {codes() + row * k_, blocks() + row * blocks_, halves() + row * blocks_};
     }
+
+    // Where a kernel writes numbers of bf16 itself, from `row` on, the first of a tile; and how many a row
+    // has.
+    uint16_t* bf16_row(int64_t row) const { return bf16() + row * stride_; }
+    int64_t stride() const { return stride_; }
 
   private:
     struct Tile {  // of `step` rows, the one that `row` of rows [first, end) lies in

@@ -352,6 +352,76 @@ TEST_CASE("a gated unit goes into the product behind it, with the bits that both
             }
 }
 
+TEST_CASE("gate and up end in their unit, with the bits that the three instructions have by themselves") {
+    constexpr int64_t n = 40, k = 320;
+    struct Case {
+        int64_t rows, cols;
+        bool one_weight, bias;
+        GluParams params;
+    };
+    const Case cases[] = {{33, 64, false, false, {}},  {70, 96, false, true, {Activation::gelu_tanh, 0, 0}},
+                          {600, 96, true, true, {}},   {40, 1088, false, false, {Activation::silu, 1.5f, 1}},
+                          {40, 1088, true, false, {}}, {40, 80, false, false, {}}};
+    for (const KernelTable* t : tables())
+        for (const Type type : {Type::bf16, Type::q8_0, Type::q4_0})
+            for (const Case& c : cases) {
+                INFO(t->name << " " << info(type).name << " " << c.rows << " x " << c.cols);
+                if (c.cols % info(type).block_len != 0) continue;
+                const auto b = CpuBackend::create({2, "", true, t, false});
+                REQUIRE(b);
+                const auto placed = [&](int64_t rows, int64_t cols, uint32_t seed) {
+                    const Encoded w =
+                        encoded(type, normal(static_cast<size_t>(rows * cols), seed, 0.1f), rows, cols);
+                    auto p = (*b)->place(w.tensor, WeightUse::matmul);
+                    REQUIRE(p);
+                    return std::move(*p);
+                };
+                const int64_t of_weight = c.one_weight ? 2 * c.cols : c.cols;
+                const PlacedWeight gate = placed(of_weight, k, 1), up = placed(of_weight, k, 2),
+                                   down = placed(n, c.cols, 3);
+                std::vector<float> x = normal(static_cast<size_t>(c.rows * k), 4),
+                                   bias = normal(static_cast<size_t>(2 * c.cols), 5);
+                const auto bias_of = [&](int64_t from, int64_t count) {
+                    Tensor v = tensor(bias, 1, count);
+                    v.data += from * 4;
+                    return c.bias ? v : Tensor{};
+                };
+                std::vector<Instr> instrs(3);
+                instrs[0].op = instrs[2].op = &matmul_op, instrs[1].op = &glu_op;
+                instrs[0].params = MatmulParams{c.one_weight ? 1 : 2}, instrs[1].params = c.params;
+                instrs[0].read_until = instrs[1].read_until = 1, instrs[2].params = MatmulParams{1};
+                const auto results = [&](Observer* observer, std::vector<float>& gate_up) {
+                    std::vector<float> y(static_cast<size_t>(c.rows * c.cols)),
+                        out(static_cast<size_t>(c.rows * n));
+                    std::vector<BoundInstr> bound(3);
+                    if (c.one_weight)
+                        bound[0].in = {tensor(x, c.rows, k), {}, gate.tensor, bias_of(0, 2 * c.cols)};
+                    else
+                        bound[0].in = {tensor(x, c.rows, k),   {}, gate.tensor, up.tensor, bias_of(0, c.cols),
+                                       bias_of(c.cols, c.cols)};
+                    bound[0].out = {tensor(gate_up, c.rows, 2 * c.cols)};
+                    bound[1].in = {bound[0].out[0], {}};
+                    bound[1].out = {tensor(y, c.rows, c.cols)};
+                    bound[2].in = {bound[1].out[0], {}, down.tensor, {}};
+                    bound[2].out = {tensor(out, c.rows, n)};
+                    std::vector<Buffer> scratch;
+                    for (size_t i = 0; i < 3; ++i) {
+                        bound[i].instr = &instrs[i];
+                        auto s = (*b)->allocate((*b)->scratch_bytes(*instrs[i].op, bound[i].args()), "");
+                        REQUIRE(s);
+                        bound[i].scratch = {s->data.get(), s->size};
+                        scratch.push_back(std::move(*s));
+                    }
+                    REQUIRE((*b)->run(bound, observer));
+                    return out;
+                };
+                Observer observer;
+                std::vector<float> seen(static_cast<size_t>(c.rows * 2 * c.cols)), unseen = seen;
+                CHECK(results(&observer, seen) == results(nullptr, unseen));
+                CHECK((seen != unseen) == (t->matmul.gated && c.cols % cpu::bf16_step == 0));
+            }
+}
+
 // Products are added up in 16 bits where they fit.
 TEST_CASE("the largest codes times the largest activations overflow nowhere") {
     constexpr int64_t n = 40, k = 512, rows = 5;

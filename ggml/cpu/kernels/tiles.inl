@@ -1,13 +1,6 @@
 // Matmul on tiles (AMX): weights in bf16 as they lie, and codes against many rows, decoded into a panel.
 // By the number of rows of a product codes meet activations in int8 or in bf16: see few_rows.
 
-// A part of K whose weights (16 KiB of 32 columns) and 32 rows stay in the first-level cache; the sums of a
-// block, and its rows of such a part, in the second-level one.
-constexpr int64_t tiled_depth = 256, tiled_columns = 128, tiled_rows = 512;
-constexpr int64_t tile_columns = 2 * lanes;  // of TileMultiplier
-constexpr int64_t tiled_sums_bytes = tiled_rows * tiled_columns * 4;
-constexpr int64_t tiled_panel_bytes = tiled_depth * tile_columns * 2;
-
 // What all rows are multiplied by before the next: a part of K of tile_columns columns.
 struct TilePart {
     const std::byte* group;  // of the packed weights
@@ -106,85 +99,12 @@ template <class Weights>
     for (; first < end; ++first) prepare_quads(weights, weights.unit(p, first));
 }
 
-// Sums of tiled_columns columns or fewer on their way to the results, row by row: 32 rows of tile_columns
-// columns follow each other as TileMultiplier leaves them, then those of the rows below.
-class TileResults {
-  public:
-    // One row of them.
-    struct Row {
-        const float* sums;
-        float* out = nullptr;  // null: there is none
-        const float *bias, *residual;
-        int64_t n;
-        bool streams;
-
-        template <int i>
-        [[gnu::always_inline]] void vector() const {
-            constexpr int64_t of_register = TileMultiplier::sums;
-            const int64_t left = n - i * lanes;
-            if (left <= 0) return;
-            F x = load(sums + i / 2 * 4 * of_register + i % 2 * of_register);
-            if (left >= lanes) {
-                if (bias) x = x + load(bias + i * lanes);
-                if (residual) x = x + load(residual + i * lanes);
-                streams ? store_past_cache(out + i * lanes, x) : store(out + i * lanes, x);
-            } else {
-                if (bias) x = x + load_n(bias + i * lanes, left);
-                if (residual) x = x + load_n(residual + i * lanes, left);
-                store_n(out + i * lanes, x, left);
-            }
-        }
-    };
-
-    explicit TileResults(const MatmulBlock& b)
-        : b_(b),
-          streams_(b.past_cache && b.out_stride % lanes == 0 &&
-                   reinterpret_cast<uintptr_t>(b.out) % 64 == 0) {}
-
-    void begin(const float* sums, int64_t panels, int64_t n0, int64_t n) {
-        sums_ = sums, panels_ = panels, n0_ = n0, n_ = n, next_ = 0, end_ = b_.m;
-    }
-    Row next() {
-        Row row;
-        if (next_ == end_) return row;
-        constexpr int64_t rows = TileMultiplier::rows, sums = TileMultiplier::sums;
-        const int64_t r = next_++;
-        row.sums = sums_ + r / (2 * rows) * panels_ * 4 * sums + r / rows % 2 * 2 * sums + r % rows * lanes;
-        row.out = b_.out + r * b_.out_stride + n0_;
-        row.bias = b_.bias ? b_.bias + n0_ : nullptr;
-        row.residual = b_.residual ? b_.residual + r * b_.residual_stride + n0_ : nullptr;
-        row.n = n_;
-        row.streams = streams_;
-        return row;
-    }
-    // So many rows, or all that are left.
-    [[gnu::noinline]] void rows(int64_t n) {
-        for (Row r; n > 0 && (r = next()).out; --n) vectors(r);
-    }
-    void finish() {
-        rows(b_.m);
-        if (streams_) await_stores();
-    }
-
-  private:
-    template <int i = 0>
-    static void vectors(const Row& row) {
-        row.vector<i>();
-        if constexpr ((i + 1) * lanes < tiled_columns) vectors<i + 1>(row);
-    }
-
-    const MatmulBlock& b_;
-    bool streams_;
-    const float* sums_ = nullptr;
-    int64_t panels_ = 1, n0_ = 0, n_ = 0, next_ = 0, end_ = 0;
-};
-
 // What vectors do during the products of a part: they make the next one's weights ready, and results of the
 // sums before. As little as possible in each step: the tiles of the next wait behind it.
-template <class Weights>
+template <class Weights, class Results>
 struct TileWork {
     const Weights& weights;
-    TileResults& results;
+    TileResults<Results>& results;
     TilePart next;
     int64_t units, total_units;  // for 32 rows of the part, and for all
     int64_t rows;                // for 32 rows
@@ -193,7 +113,7 @@ struct TileWork {
     // During the products of 32 rows: one unit and one row are cut into steps.
     struct Share {
         typename Weights::Unit unit;
-        TileResults::Row row;
+        typename Results::Row row;
         bool has_unit;
     };
     Share begin() {
@@ -209,7 +129,7 @@ struct TileWork {
     template <int i>
     [[gnu::always_inline]] void step(const Share& share) const {
         if (share.has_unit) weights.template prepare<i>(share.unit);
-        if (share.row.out) share.row.template vector<i>();
+        if (share.row.out) share.row.template step<i>();
     }
     void end() { prepare_units(weights, next, prepared, total_units); }
 };
@@ -265,22 +185,27 @@ struct WholeTiles {
 };
 static_assert(tiled_depth == 8 * bf16_step && tiled_columns == 8 * lanes);
 
-// Columns [n0, n0 + n) of a block, whose packed weights begin at `group`.
-template <class Weights>
-inline void multiply_on_tiles(const MatmulBlock& b, const Weights& weights, const std::byte* group,
-                              int64_t n0, int64_t n, float* c) {
+// The sums of n columns of a block. Of Results::parts matrices they take as many columns each, in every
+// tiled_columns of sums one matrix after the other; these columns' packed weights begin at `groups`. In the
+// results they are columns [n0, n0 + n).
+template <class Weights, class Results>
+inline void multiply_on_tiles(const MatmulBlock& b, const Weights& weights, const Results& kind,
+                              const std::byte* const (&groups)[Results::parts], int64_t n0, int64_t n,
+                              float* c) {
     constexpr int64_t rows = 2 * TileMultiplier::rows, of_block = 4 * TileMultiplier::sums;
     const auto* const x = reinterpret_cast<const int32_t*>(b.xb);
     // Few rows go through K at once: their weights come from memory, as one stream of each group.
-    const bool few = weights.few();
+    const bool few = Results::parts == 1 && weights.few();
     const int64_t k = b.xb_stride, depth = few ? k : tiled_depth, slices = (k + depth - 1) / depth;
     const int64_t width = few ? tile_columns : tiled_columns, panels = width / tile_columns;
     const auto part_at = [&](int64_t number) {
         const int64_t block = number / (slices * panels), left = n - block * width;
         const int64_t here = left < width ? (left + tile_columns - 1) / tile_columns : panels;
         const int64_t in_block = number - block * slices * panels;
-        const int64_t column = block * width + in_block % here * tile_columns, k0 = in_block / here * depth;
-        return TilePart{group + column / lanes * weights.group_bytes,
+        const int64_t panel = in_block % here, of_one = here / Results::parts, k0 = in_block / here * depth;
+        const int64_t column = block * width + panel * tile_columns;
+        const int64_t in_matrix = block * (width / Results::parts) + panel % of_one * tile_columns;
+        return TilePart{groups[panel / of_one] + in_matrix / lanes * weights.group_bytes,
                         n0 + column,
                         n - column > lanes ? 2 : 1,
                         k0,
@@ -293,7 +218,7 @@ inline void multiply_on_tiles(const MatmulBlock& b, const Weights& weights, cons
         return among > 0 ? (units + among - 1) / among : 0;
     };
     TileMultiplier multiplier;
-    TileResults results(b);
+    TileResults<Results> results(kind, b.m);
     TilePart next = part_at(0);
     prepare_units(weights, next, 0, weights.units(next));
     for (int64_t number = 0; number < parts; ++number) {
@@ -307,9 +232,9 @@ inline void multiply_on_tiles(const MatmulBlock& b, const Weights& weights, cons
         const TiledWeights w = weights.tiles(part);
         float* const sums_of_block = c + block % 2 * (tiled_sums_bytes / 4);
         float* const sums = sums_of_block + column % width / tile_columns * of_block;
-        TileWork<Weights> work{weights, results,
-                               next,    shared(units, row_blocks),
-                               units,   shared(b.m, row_blocks * panels * slices)};
+        TileWork<Weights, Results> work{weights, results,
+                                        next,    shared(units, row_blocks),
+                                        units,   shared(b.m, row_blocks * panels * slices)};
         int64_t row = 0;
         if (part.k == tiled_depth && part.groups == 2 && row_blocks > 0) {
             multiplier.configure_whole();
@@ -342,10 +267,11 @@ inline void multiply_on_tiles(const MatmulBlock& b, const Weights& weights, cons
 template <class Weights>
 inline void tiled_block(const MatmulBlock& b, const Weights& weights, std::byte* packed) {
     float* const c = reinterpret_cast<float*>(b.scratch);
-    if (b.packed) return multiply_on_tiles(b, weights, b.w, 0, b.n, c);
+    const PlainResults results(b);
+    if (b.packed) return multiply_on_tiles(b, weights, results, {b.w}, 0, b.n, c);
     for (int64_t n0 = 0; n0 < b.n; n0 += tile_columns) {
         const int64_t n = b.n - n0 < tile_columns ? b.n - n0 : tile_columns;
-        multiply_on_tiles(b, weights, packed_group(b, n0, packed, n > lanes ? 2 : 1), n0, n, c);
+        multiply_on_tiles(b, weights, results, {packed_group(b, n0, packed, n > lanes ? 2 : 1)}, n0, n, c);
     }
 }
 
@@ -355,15 +281,28 @@ inline Operand tiled_operand(const TypeInfo& type, int64_t rows, int64_t k) {
     return of_one == Operand::int8 && rows > few_rows ? Operand::bf16 : of_one;
 }
 
+// Calls fn(weights, scratch behind what they use).
+template <class Fn>
+inline void with_tiles(const MatmulBlock& b, Fn fn) {
+    std::byte* const panels = b.scratch + 2 * tiled_sums_bytes;
+    const auto group_bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
+    if (b.type->type == Type::bf16) return fn(Bf16Tiles{b, group_bytes}, panels);
+    visit_format(b.type->type, [&]<class Fmt>() {
+        if constexpr (code_layout<Fmt>().bits > 0)
+            fn(CodeTiles<Fmt>{b, group_bytes, panels}, panels + 2 * tiled_panel_bytes);
+    });
+}
+
 // What tiles do not multiply is left to the kernels of namespace borrowed.
 inline void tiled_matmul(const MatmulBlock& b) {
     if (b.operand != Operand::bf16) return borrowed::matmul.block(b);
-    std::byte* const panels = b.scratch + 2 * tiled_sums_bytes;
-    const auto group_bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
-    if (b.type->type == Type::bf16) return tiled_block(b, Bf16Tiles{b, group_bytes}, panels);
-    visit_format(b.type->type, [&]<class Fmt>() {
-        if constexpr (code_layout<Fmt>().bits > 0)
-            tiled_block(b, CodeTiles<Fmt>{b, group_bytes, panels}, panels + 2 * tiled_panel_bytes);
+    with_tiles(b, [&](const auto& weights, std::byte* packed) { tiled_block(b, weights, packed); });
+}
+
+inline void tiled_gated(const GatedBlock& b) {
+    with_tiles(b.gate, [&](const auto& weights, std::byte*) {
+        multiply_on_tiles(b.gate, weights, GatedResults(b), {b.gate.w, b.up}, 0, 2 * b.gate.n,
+                          reinterpret_cast<float*>(b.gate.scratch));
     });
 }
 
@@ -379,4 +318,5 @@ constexpr MatmulKernels matmul_kernels{.operand = tiled_operand,
                                        .round = round_row,
                                        .shape = {panel_columns, tiled_rows},
                                        .scratch = tiled_scratch,
-                                       .block = tiled_matmul};
+                                       .block = tiled_matmul,
+                                       .gated = tiled_gated};
