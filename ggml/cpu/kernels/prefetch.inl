@@ -1,11 +1,12 @@
 // Memory that is asked for before it is read.
 // Inlined by force: GCC 12 takes a function that does nothing else for one without effect.
 
-// The lines of [p, p + bytes), which may lie outside every object.
-template <int64_t bytes>
+// The lines of [p, p + bytes), which may lie outside every object, into the first cache or (locality 2) the
+// second one.
+template <int64_t bytes, int locality = 3>
 [[gnu::always_inline]] inline void prefetch_lines(const std::byte* p) {
-#pragma GCC unroll 8
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, locality);
 }
 
 // The lines of [p, p + bytes) of one of G streams, the way ahead that Lookahead says.

@@ -1,11 +1,12 @@
 // Matmul on tiles (AMX): weights in bf16 as they lie, and codes against many rows, decoded into a panel.
 // By the number of rows of a product codes meet activations in int8 or in bf16: see few_rows.
 
-// What all rows are multiplied by before the next: a part of K of tile_columns columns.
+// What all rows are multiplied by before the next: a part of K of a panel, which is tile_columns columns of a
+// block of tiled_columns.
 struct TilePart {
     const std::byte* group;  // of the packed weights
-    int64_t n0;              // their first column
     int64_t groups;          // one or two
+    int64_t block, panel;    // numbers
     int64_t k0, k;
     int64_t number;  // of those before it
 };
@@ -126,19 +127,27 @@ struct TileWork {
         if (rows > 0) share.row = results.next();
         return share;
     }
-    template <int i>
-    [[gnu::always_inline]] void step(const Share& share) const {
+    // Steps [i, end) of eight.
+    template <int i, int end>
+    [[gnu::always_inline]] void steps(const Share& share) const {
         if (share.has_unit) weights.template prepare<i>(share.unit);
         if (share.row.out) share.row.template step<i>();
+        if constexpr (i + 1 < end) steps<i + 1, end>(share);
     }
     void end() { prepare_units(weights, next, prepared, total_units); }
 };
 
-// 32 rows at a time against tiled_depth columns of K of tile_columns columns, all of them whole. A sum is
-// stored, and that of the next rows takes its register, as soon as its last product is on its way: the others
-// go on meanwhile.
+// Rows of more bytes do not stay in the second-level cache with all else that is in use: those of a part of K
+// are asked for while the part before is multiplied, a share by each of a block's panels.
+constexpr int64_t kept_rows_bytes = 1 << 20;
+
+// 32 rows at a time against n steps of K of tile_columns columns, all of them whole. A sum is stored, and
+// that of the next rows takes its register, as soon as its last product is on its way: the others go on
+// meanwhile.
+template <int n>
 struct WholeTiles {
     static constexpr int64_t step_bytes = 16 * 64, sums_bytes = TileMultiplier::sums * 4;
+    static constexpr int64_t share_bytes = 8 * 2 * step_bytes / (tiled_columns / tile_columns);
     const std::byte* x;  // of the first 16 rows
     int64_t x_half;      // to the next 16
     const std::byte* w;  // of the first group
@@ -146,11 +155,15 @@ struct WholeTiles {
     std::byte* c;        // sums of the first rows
     int64_t c_step;      // to those of the next
     bool from_zero;
+    const std::byte* ask;  // the share of what the first rows need for the next part, or null
 
     template <class Work>
     void multiply(int64_t blocks, Work& work) {
         begin<0>(c), begin<1>(c), begin<2>(c), begin<3>(c);
-        for (; blocks > 0; --blocks, x += 2 * x_half, c += c_step) steps(blocks > 1, work, work.begin());
+        for (; blocks > 0; --blocks, x += 2 * x_half, c += c_step) {
+            steps(blocks > 1, work, work.begin());
+            if (ask) ask += 2 * x_half;
+        }
     }
 
   private:
@@ -164,7 +177,7 @@ struct WholeTiles {
     template <int sum, int i>
     [[gnu::always_inline]] void product(bool more) const {
         tile_dot_bf16<sum, 4 + sum / 2, 6 + sum % 2>();
-        if constexpr (i == 7) {
+        if constexpr (i + 1 == n) {
             tile_store<sum>(c + sum * sums_bytes, 64);
             if (more) begin<sum>(c + c_step);
         }
@@ -179,99 +192,152 @@ struct WholeTiles {
         tile_load<5>(x + x_half + i * step_bytes, 64);
         product<2, i>(more);
         product<3, i>(more);
-        work.template step<i>(share);
-        if constexpr (i < 7) steps<i + 1>(more, work, share);
+        work.template steps<8 / n * i, 8 / n*(i + 1)>(share);
+        if (ask) prefetch_lines<share_bytes / n, 2>(ask + i * (share_bytes / n));
+        if constexpr (i + 1 < n) steps<i + 1>(more, work, share);
     }
 };
-static_assert(tiled_depth == 8 * bf16_step && tiled_columns == 8 * lanes);
+static_assert(tiled_depth == 8 * bf16_step);
 
-// The sums of n columns of a block. Of Results::parts matrices they take as many columns each, in every
-// tiled_columns of sums one matrix after the other; these columns' packed weights begin at `groups`. In the
-// results they are columns [n0, n0 + n).
+// The sums of n columns of a block of a product. Of Results::parts matrices they take as many columns each,
+// in every tiled_columns of sums one matrix after the other. In the results they are columns [n0, n0 + n).
 template <class Weights, class Results>
-inline void multiply_on_tiles(const MatmulBlock& b, const Weights& weights, const Results& kind,
-                              const std::byte* const (&groups)[Results::parts], int64_t n0, int64_t n,
-                              float* c) {
-    constexpr int64_t rows = 2 * TileMultiplier::rows, of_block = 4 * TileMultiplier::sums;
-    const auto* const x = reinterpret_cast<const int32_t*>(b.xb);
-    // Few rows go through K at once: their weights come from memory, as one stream of each group.
-    const bool few = Results::parts == 1 && weights.few();
-    const int64_t k = b.xb_stride, depth = few ? k : tiled_depth, slices = (k + depth - 1) / depth;
-    const int64_t width = few ? tile_columns : tiled_columns, panels = width / tile_columns;
-    const auto part_at = [&](int64_t number) {
-        const int64_t block = number / (slices * panels), left = n - block * width;
-        const int64_t here = left < width ? (left + tile_columns - 1) / tile_columns : panels;
-        const int64_t in_block = number - block * slices * panels;
-        const int64_t panel = in_block % here, of_one = here / Results::parts, k0 = in_block / here * depth;
-        const int64_t column = block * width + panel * tile_columns;
-        const int64_t in_matrix = block * (width / Results::parts) + panel % of_one * tile_columns;
-        return TilePart{groups[panel / of_one] + in_matrix / lanes * weights.group_bytes,
-                        n0 + column,
-                        n - column > lanes ? 2 : 1,
-                        k0,
-                        k - k0 < depth ? k - k0 : depth,
-                        number};
+class TiledProduct {
+  public:
+    struct Groups {  // where the packed weights of each matrix' columns begin
+        const std::byte* of[Results::parts];
     };
-    const int64_t whole = n / width, rest = (n - whole * width + tile_columns - 1) / tile_columns;
-    const int64_t parts = (whole * panels + rest) * slices, row_blocks = b.m / rows;
-    const auto shared = [](int64_t units, int64_t among) {
-        return among > 0 ? (units + among - 1) / among : 0;
-    };
-    TileMultiplier multiplier;
-    TileResults<Results> results(kind, b.m);
-    TilePart next = part_at(0);
-    prepare_units(weights, next, 0, weights.units(next));
-    for (int64_t number = 0; number < parts; ++number) {
-        const TilePart part = next;
-        const int64_t column = part.n0 - n0, block = column / width;
-        int64_t units = 0;
-        if (number + 1 < parts) {
-            next = part_at(number + 1);
-            units = weights.units(next);
+
+    TiledProduct(const MatmulBlock& b, const Weights& weights, const Results& kind, const Groups& groups,
+                 int64_t n0, int64_t n)
+        : b_(b),
+          weights_(weights),
+          groups_(groups),
+          n0_(n0),
+          n_(n),
+          few_(Results::parts == 1 && weights.few()),
+          k_(b.xb_stride),
+          depth_(few_ ? k_ : tiled_depth),
+          slices_((k_ + depth_ - 1) / depth_),
+          width_(few_ ? tile_columns : tiled_columns),
+          panels_(width_ / tile_columns),
+          row_blocks_(b.m / rows),
+          results_(kind, b.m) {}
+
+    void run() {
+        auto* const sums = reinterpret_cast<float*>(b_.scratch);
+        const int64_t whole = n_ / width_, rest = (n_ - whole * width_ + tile_columns - 1) / tile_columns;
+        const int64_t parts = (whole * panels_ + rest) * slices_;
+        TilePart next = part_at(0);
+        prepare_units(weights_, next, 0, weights_.units(next));
+        for (int64_t number = 0; number < parts; ++number) {
+            const TilePart part = next;
+            int64_t units = 0;
+            if (number + 1 < parts) {
+                next = part_at(number + 1);
+                units = weights_.units(next);
+            }
+            TileWork<Weights, Results> work{weights_, results_,
+                                            next,     shared(units, row_blocks_),
+                                            units,    shared(b_.m, row_blocks_ * panels_ * slices_)};
+            float* const sums_of_block = sums + part.block % 2 * (tiled_sums_bytes / 4);
+            multiply(part, sums_of_block + part.panel * tile_row_panel, work);
+            work.end();
+            if (number + 1 < parts && next.block == part.block) continue;
+            results_.finish();
+            const int64_t column = part.block * width_, left = n_ - column;
+            results_.begin(sums_of_block, panels_, n0_ + column, left < width_ ? left : width_);
         }
-        const TiledWeights w = weights.tiles(part);
-        float* const sums_of_block = c + block % 2 * (tiled_sums_bytes / 4);
-        float* const sums = sums_of_block + column % width / tile_columns * of_block;
-        TileWork<Weights, Results> work{weights, results,
-                                        next,    shared(units, row_blocks),
-                                        units,   shared(b.m, row_blocks * panels * slices)};
-        int64_t row = 0;
-        if (part.k == tiled_depth && part.groups == 2 && row_blocks > 0) {
-            multiplier.configure_whole();
-            const int64_t half = TileMultiplier::rows * k * 2;
-            WholeTiles{reinterpret_cast<const std::byte*>(b.xb) + part.k0 * TileMultiplier::rows * 2,
-                       half,
-                       w.w,
-                       w.vector,
-                       reinterpret_cast<std::byte*>(sums),
-                       panels * of_block * 4,
-                       part.k0 == 0}
-                .multiply(row_blocks, work);
-            row = row_blocks * rows;
-        }
-        for (; row < b.m; row += rows)
-            multiplier.tiles(b.m - row < rows ? b.m - row : rows, part.groups == 2,
-                             x + row * (k / Pairs::size), k / Pairs::size, part.k0 / Pairs::size,
-                             reinterpret_cast<const int32_t*>(w.w), Steps(lanes, w.vector / 4),
-                             part.k / Pairs::size, sums + row / rows * panels * of_block, part.k0 == 0);
-        work.end();
-        if (number + 1 < parts && next.n0 - n0 < (block + 1) * width) continue;
-        results.finish();
-        const int64_t left = n - block * width;
-        results.begin(sums_of_block, panels, n0 + block * width, left < width ? left : width);
+        results_.finish();
     }
-    results.finish();
-}
+
+  private:
+    static constexpr int64_t rows = 2 * TileMultiplier::rows;
+
+    static int64_t shared(int64_t units, int64_t among) {
+        return among > 0 ? (units + among - 1) / among : 0;
+    }
+
+    TilePart part_at(int64_t number) const {
+        const int64_t block = number / (slices_ * panels_), left = n_ - block * width_;
+        const int64_t here = left < width_ ? (left + tile_columns - 1) / tile_columns : panels_;
+        const int64_t in_block = number - block * slices_ * panels_;
+        const int64_t panel = in_block % here, of_one = here / Results::parts;
+        const int64_t k0 = in_block / here * depth_;
+        const int64_t in_matrix = block * (width_ / Results::parts) + panel % of_one * tile_columns;
+        return {groups_.of[panel / of_one] + in_matrix / lanes * weights_.group_bytes,
+                left - panel * tile_columns > lanes ? 2 : 1,
+                block,
+                panel,
+                k0,
+                k_ - k0 < depth_ ? k_ - k0 : depth_,
+                number};
+    }
+
+    template <class Work>
+    void multiply(const TilePart& part, float* sums, Work& work) {
+        int64_t row = 0;
+        if (part.groups == 2 && row_blocks_ > 0) {
+            if (part.k == tiled_depth) row = multiply_whole<8>(part, sums, work);
+            if (part.k == tiled_depth / 2) row = multiply_whole<4>(part, sums, work);
+        }
+        const auto* const x = reinterpret_cast<const int32_t*>(b_.xb);
+        const TiledWeights w = weights_.tiles(part);
+        for (; row < b_.m; row += rows)
+            multiplier_.tiles(b_.m - row < rows ? b_.m - row : rows, part.groups == 2,
+                              x + row * (k_ / Pairs::size), k_ / Pairs::size, part.k0 / Pairs::size,
+                              reinterpret_cast<const int32_t*>(w.w), Steps(lanes, w.vector / 4),
+                              part.k / Pairs::size, sums + row / rows * panels_ * tile_row_panel,
+                              part.k0 == 0);
+    }
+    // Returns how many rows these were.
+    template <int n, class Work>
+    int64_t multiply_whole(const TilePart& part, float* sums, Work& work) {
+        using Tiles = WholeTiles<n>;
+        multiplier_.configure_whole();
+        const auto* const x = reinterpret_cast<const std::byte*>(b_.xb);
+        const int64_t half = TileMultiplier::rows * k_ * 2, next = part.k0 + depth_;
+        const int64_t share = part.panel * Tiles::share_bytes,
+                      of_half = tiled_depth * TileMultiplier::rows * 2;
+        const std::byte* ask = nullptr;
+        if (b_.m * k_ * 2 > kept_rows_bytes)
+            ask = x + (next < k_ ? next : 0) * TileMultiplier::rows * 2 + share / of_half * half +
+                  share % of_half;
+        const TiledWeights w = weights_.tiles(part);
+        Tiles{x + part.k0 * TileMultiplier::rows * 2,
+              half,
+              w.w,
+              w.vector,
+              reinterpret_cast<std::byte*>(sums),
+              panels_ * tile_row_panel * 4,
+              part.k0 == 0,
+              ask}
+            .multiply(row_blocks_, work);
+        return row_blocks_ * rows;
+    }
+
+    const MatmulBlock& b_;
+    const Weights& weights_;
+    Groups groups_;
+    int64_t n0_, n_;
+    bool few_;  // few rows go through K at once: their weights come from memory, as one stream of each group
+    int64_t k_, depth_, slices_;  // slices: parts of a panel
+    int64_t width_, panels_;      // columns of a block, and its panels
+    int64_t row_blocks_;          // whole ones
+    TileMultiplier multiplier_;
+    TileResults<Results> results_;
+};
 
 // The whole block. Weights that are used in place are packed for tile_columns columns at a time.
 template <class Weights>
 inline void tiled_block(const MatmulBlock& b, const Weights& weights, std::byte* packed) {
-    float* const c = reinterpret_cast<float*>(b.scratch);
     const PlainResults results(b);
-    if (b.packed) return multiply_on_tiles(b, weights, results, {b.w}, 0, b.n, c);
+    if (b.packed) return TiledProduct<Weights, PlainResults>(b, weights, results, {b.w}, 0, b.n).run();
     for (int64_t n0 = 0; n0 < b.n; n0 += tile_columns) {
         const int64_t n = b.n - n0 < tile_columns ? b.n - n0 : tile_columns;
-        multiply_on_tiles(b, weights, results, {packed_group(b, n0, packed, n > lanes ? 2 : 1)}, n0, n, c);
+        TiledProduct<Weights, PlainResults>(b, weights, results,
+                                            {packed_group(b, n0, packed, n > lanes ? 2 : 1)}, n0, n)
+            .run();
     }
 }
 
@@ -300,9 +366,10 @@ inline void tiled_matmul(const MatmulBlock& b) {
 }
 
 inline void tiled_gated(const GatedBlock& b) {
-    with_tiles(b.gate, [&](const auto& weights, std::byte*) {
-        multiply_on_tiles(b.gate, weights, GatedResults(b), {b.gate.w, b.up}, 0, 2 * b.gate.n,
-                          reinterpret_cast<float*>(b.gate.scratch));
+    const GatedResults results(b);
+    with_tiles(b.gate, [&]<class Weights>(const Weights& weights, std::byte*) {
+        TiledProduct<Weights, GatedResults>(b.gate, weights, results, {b.gate.w, b.up}, 0, 2 * b.gate.n)
+            .run();
     });
 }
 
