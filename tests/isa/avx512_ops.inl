@@ -159,7 +159,8 @@ inline __m512i _mm512_add_epi16(__m512i a, __m512i b) {
 inline __m512i _mm512_sub_epi8(__m512i a, __m512i b) {
     return by_integers([](__m256i x, __m256i y) { return _mm256_sub_epi8(x, y); }, a, b);
 }
-inline __m512i _mm512_mask_sub_epi8(__m512i other, __mmask64 mask, __m512i a, __m512i b) {
+// The bytes of `chosen` where the mask has their bits.
+inline __m512i blend_bytes(__m512i other, __mmask64 mask, __m512i chosen) {
     __m512i out;
     for (int h = 0; h < 2; ++h) {
         // To each byte the byte of the mask that has its bit.
@@ -167,10 +168,13 @@ inline __m512i _mm512_mask_sub_epi8(__m512i other, __mmask64 mask, __m512i a, __
         const __m256i bits = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
         const __m256i bytes =
             _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int32_t>(mask >> 32 * h)), of);
-        out.half[h] = _mm256_blendv_epi8(other.half[h], _mm256_sub_epi8(a.half[h], b.half[h]),
+        out.half[h] = _mm256_blendv_epi8(other.half[h], chosen.half[h],
                                          _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits));
     }
     return out;
+}
+inline __m512i _mm512_mask_sub_epi8(__m512i other, __mmask64 mask, __m512i a, __m512i b) {
+    return blend_bytes(other, mask, _mm512_sub_epi8(a, b));
 }
 inline __m512i _mm512_mullo_epi16(__m512i a, __m512i b) {
     return by_integers([](__m256i x, __m256i y) { return _mm256_mullo_epi16(x, y); }, a, b);
@@ -209,6 +213,9 @@ inline __m512i _mm512_srli_epi32(__m512i a, int n) {
 // Within each 128 bits, as in AVX2.
 inline __m512i _mm512_shuffle_epi8(__m512i a, __m512i b) {
     return by_integers([](__m256i x, __m256i y) { return _mm256_shuffle_epi8(x, y); }, a, b);
+}
+inline __m512i _mm512_mask_shuffle_epi8(__m512i other, __mmask64 mask, __m512i a, __m512i b) {
+    return blend_bytes(other, mask, _mm512_shuffle_epi8(a, b));
 }
 inline __m512i _mm512_unpacklo_epi32(__m512i a, __m512i b) {
     return by_integers([](__m256i x, __m256i y) { return _mm256_unpacklo_epi32(x, y); }, a, b);

@@ -40,13 +40,16 @@ struct Bf16Tiles {
     }
 };
 
-// Byte i of every lane and 256, as floats: the byte is the upper part of the fraction.
-template <int i>
-inline F byte_and_256(I bytes) {
-    return as_float(or_i(and_i(shifted<8 * i - 15>(bytes), set1_i(0x7f8000)), set1_i(0x43800000)));
+// Byte i of every lane and `base`, as floats: the byte, below `base`, is the upper part of the fraction.
+template <int i, int base>
+inline F byte_and(I bytes) {
+    static_assert(base == 128 || base == 256);
+    constexpr int lowest_bit = base == 128 ? 16 : 15;
+    const I byte = and_i(shifted<8 * i - lowest_bit>(bytes), set1_i((base - 1) << lowest_bit));
+    return as_float(or_i(byte, set1_i(base == 128 ? 0x43000000 : 0x43800000)));
 }
 
-// Codes become scale * code + minimum, rounded to bf16. Since the 256 that bytes come with is taken off in
+// Codes become scale * code + minimum, rounded to bf16. Since the number that bytes come with is taken off in
 // the same operation, that is off by at most a 65536th of the scale before it is rounded.
 template <class Fmt>
 struct CodeTiles {
@@ -58,15 +61,28 @@ struct CodeTiles {
         Stream stream;
         int64_t block;
         std::byte* out;
+        F scale[Stream::halves], base[Stream::min_halves];
     };
 
     static bool few() { return false; }
     TiledWeights tiles(const TilePart& p) const { return {panel(p), panel_half}; }
     int64_t units(const TilePart& p) const { return p.groups * (p.k / int8_block); }
-    Unit unit(const TilePart& p, int64_t i) const {
+    [[gnu::always_inline]] Unit unit(const TilePart& p, int64_t i) const {
         const int64_t each = p.k / int8_block, v = i < each ? 0 : 1, at = i - v * each;
-        return {Stream(p.group + v * group_bytes, b.lookahead), p.k0 / int8_block + at,
-                panel(p) + v * panel_half + at * (16 * lanes * 4)};
+        const Stream stream(p.group + v * group_bytes, b.lookahead);
+        Unit unit{stream, p.k0 / int8_block + at, panel(p) + v * panel_half + at * (16 * lanes * 4), {}, {}};
+        Stream here = stream;
+        here.begin(unit.block);
+#pragma GCC unroll 2
+        for (int h = 0; h < Stream::halves; ++h) unit.scale[h] = no_nan(here.scale(0, h));
+#pragma GCC unroll 2
+        for (int m = 0; m < Stream::min_halves; ++m) {
+            const F scale = unit.scale[m * Stream::halves / Stream::min_halves];
+            const F zero = set1(-byte_base - Stream::panel_zero);
+            unit.base[m] = zero * scale;
+            if constexpr (Stream::has_min) unit.base[m] = fma(zero, scale, no_nan(here.min(0, m)));
+        }
+        return unit;
     }
     template <int quad>
     [[gnu::always_inline]] void prepare(const Unit& u) const {
@@ -74,19 +90,21 @@ struct CodeTiles {
         Stream stream = u.stream;
         if constexpr (quad == 0) stream.prefetch(u.block);
         stream.begin(u.block);
-        constexpr int m = quad * Stream::min_halves / 8, h = quad * Stream::halves / 8;
-        const F scale = stream.scale(0, h), zero = set1(-256 - Stream::panel_zero);
-        F base = zero * scale;
-        if constexpr (Stream::has_min) base = fma(zero, scale, stream.min(0, m));
         const I q = stream.panel_codes(quad);
-        store_i(out, Pairs::join(fma(byte_and_256<0>(q), scale, base), fma(byte_and_256<1>(q), scale, base)));
+        const F scale = u.scale[quad * Stream::halves / 8], base = u.base[quad * Stream::min_halves / 8];
+        const auto value = [&]<int i>() { return fma(byte_and<i, byte_base>(q), scale, base); };
+        store_i(out, Pairs::join_near(value.template operator()<0>(), value.template operator()<1>()));
         store_i(out + lanes * 4,
-                Pairs::join(fma(byte_and_256<2>(q), scale, base), fma(byte_and_256<3>(q), scale, base)));
+                Pairs::join_near(value.template operator()<2>(), value.template operator()<3>()));
     }
 
   private:
     static constexpr int64_t panel_half = tiled_panel_bytes / 2;
+    static constexpr bool small = !Stream::P::codes.table && !Stream::panel_signed && !Stream::joins;
+    static constexpr int byte_base = small && Stream::P::codes.largest() < 128 ? 128 : 256;
     std::byte* panel(const TilePart& p) const { return panels + p.number % 2 * tiled_panel_bytes; }
+    // What a NaN of any fraction would become by join_near() is a number; infinity makes NaNs of all codes.
+    static F no_nan(F x) { return max(x, set1(-__builtin_inff())); }
 };
 
 template <int quad = 0, class Weights, class Unit>

@@ -24,6 +24,14 @@ struct Pairs {
                                          22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
         return _mm512_permutexvar_epi16(order, __builtin_bit_cast(I, _mm512_cvtne2ps_pbh(second, first)));
     }
+    // The same, but of two numbers as near the one farther from zero, and in half the time. Of NaNs those
+    // whose upper nine bits of the fraction are not all ones stay NaNs.
+    [[gnu::always_inline]] static I join_near(F first, F second) {
+        const I half = set1_i(0x8000), low = add_i(as_int(first), half), high = add_i(as_int(second), half);
+        const I upper =
+            _mm512_broadcast_i32x4(_mm_set_epi8(15, 14, 15, 14, 11, 10, 11, 10, 7, 6, 7, 6, 3, 2, 3, 2));
+        return _mm512_mask_shuffle_epi8(high, 0x3333333333333333u, low, upper);
+    }
     static void narrow(const float* x, int64_t n, float scale, int32_t* out) {
         for (int64_t i = 0; i < n; i += lanes) {
             const int64_t count = n - i < lanes ? n - i : lanes;
