@@ -7,6 +7,15 @@ constexpr int64_t tiled_depth = 256, tiled_columns = 128, tiled_rows = 512;
 constexpr int64_t tile_columns = 2 * lanes;  // of TileMultiplier
 constexpr int64_t tiled_sums_bytes = tiled_rows * tiled_columns * 4;
 constexpr int64_t tiled_panel_bytes = tiled_depth * tile_columns * 2;
+constexpr int64_t register_bytes = 16 * 64;
+// Rows of more bytes do not stay in the second-level cache with all else that is in use.
+constexpr int64_t kept_rows_bytes = 1 << 20;
+
+// Where the packed weights of the columns of some matrices begin.
+template <int64_t n>
+struct TiledGroups {
+    const std::byte* of[n];
+};
 
 // Where the sums of a row of 16 columns lie, behind those of its first 16, and those of the next
 // tile_columns.
@@ -18,7 +27,7 @@ constexpr int64_t tile_row_at(int64_t vector) {
 // out = sums + bias + residual.
 class PlainResults {
   public:
-    static constexpr int64_t parts = 1;  // columns of sums for one of the results
+    static constexpr int64_t parts = 1;  // sums for one of the results
 
     struct Row {
         const float* sums;
@@ -49,8 +58,8 @@ class PlainResults {
           streams_(b.past_cache && b.out_stride % lanes == 0 &&
                    reinterpret_cast<uintptr_t>(b.out) % 64 == 0) {}
 
-    // Columns [n0, n0 + n) of row r.
-    Row row(const float* sums, int64_t r, int64_t n0, int64_t n) const {
+    // Columns [n0, n0 + n) of row r; the second sums of each are so many floats behind the first.
+    Row row(const float* sums, int64_t /*second*/, int64_t r, int64_t n0, int64_t n) const {
         return {sums,
                 b_.out + r * b_.out_stride + n0,
                 b_.bias ? b_.bias + n0 : nullptr,
@@ -67,7 +76,7 @@ class PlainResults {
     bool streams_;
 };
 
-// Of n sums the first half is a gate's, the second half what it gates: act(gate) * up, in bf16.
+// The first sums are a gate's, the second ones what it gates: act(gate) * up, in bf16.
 class GatedResults {
   public:
     static constexpr int64_t parts = 2;
@@ -105,18 +114,18 @@ class GatedResults {
         : b_(b),
           is_silu_(b.params->act == Activation::silu && b.params->limit == 0 && b.params->up_shift == 0) {}
 
-    Row row(const float* sums, int64_t r, int64_t n0, int64_t n) const {
-        const int64_t column = n0 / 2, count = n / 2;
+    Row row(const float* sums, int64_t second, int64_t r, int64_t n0, int64_t n) const {
         const int64_t top = r / TileMultiplier::rows * TileMultiplier::rows, left = b_.gate.m - top;
         const int64_t height = left < TileMultiplier::rows ? left : TileMultiplier::rows;
+        const int64_t column = b_.column + n0, in_step = column % bf16_step;
         return {&b_,
                 sums,
-                sums + count / tile_columns * tile_row_panel,
-                b_.out + top * b_.out_stride + (b_.column + column) * height + (r - top) * bf16_step,
+                sums + second,
+                b_.out + top * b_.out_stride + (column - in_step) * height + (r - top) * bf16_step + in_step,
                 height * bf16_step,
-                b_.gate.bias ? b_.gate.bias + column : nullptr,
-                b_.up_bias ? b_.up_bias + column : nullptr,
-                count,
+                b_.gate.bias ? b_.gate.bias + n0 : nullptr,
+                b_.up_bias ? b_.up_bias + n0 : nullptr,
+                n,
                 is_silu_};
     }
     static void finish() {}
@@ -135,6 +144,7 @@ class TileResults {
 
     TileResults(const Results& results, int64_t rows) : results_(results), m_(rows) {}
 
+    // The sums of columns [n0, n0 + n).
     void begin(const float* sums, int64_t panels, int64_t n0, int64_t n) {
         sums_ = sums, panels_ = panels, n0_ = n0, n_ = n, next_ = 0, end_ = m_;
     }
@@ -144,7 +154,7 @@ class TileResults {
         const int64_t r = next_++;
         return results_.row(sums_ + r / (2 * rows) * panels_ * tile_row_panel +
                                 r / rows % 2 * 2 * tile_row_vector + r % rows * lanes,
-                            r, n0_, n_);
+                            n_ / tile_columns * tile_row_panel, r, n0_, n_);
     }
     // So many rows, or all that are left.
     [[gnu::noinline]] void rows(int64_t n) {

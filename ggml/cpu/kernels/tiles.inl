@@ -40,71 +40,32 @@ struct Bf16Tiles {
     }
 };
 
-// Byte i of every lane and `base`, as floats: the byte, below `base`, is the upper part of the fraction.
-template <int i, int base>
-inline F byte_and(I bytes) {
-    static_assert(base == 128 || base == 256);
-    constexpr int lowest_bit = base == 128 ? 16 : 15;
-    const I byte = and_i(shifted<8 * i - lowest_bit>(bytes), set1_i((base - 1) << lowest_bit));
-    return as_float(or_i(byte, set1_i(base == 128 ? 0x43000000 : 0x43800000)));
-}
-
-// Codes become scale * code + minimum, rounded to bf16. Since the number that bytes come with is taken off in
-// the same operation, that is off by at most a 65536th of the scale before it is rounded.
 template <class Fmt>
 struct CodeTiles {
-    using Stream = CodeStream<Fmt>;
+    struct Unit {
+        CodeUnit<Fmt> codes;
+        std::byte* out;
+    };
     const MatmulBlock& b;
     int64_t group_bytes;
     std::byte* panels;  // two
-    struct Unit {
-        Stream stream;
-        int64_t block;
-        std::byte* out;
-        F scale[Stream::halves], base[Stream::min_halves];
-    };
 
     static bool few() { return false; }
     TiledWeights tiles(const TilePart& p) const { return {panel(p), panel_half}; }
     int64_t units(const TilePart& p) const { return p.groups * (p.k / int8_block); }
     [[gnu::always_inline]] Unit unit(const TilePart& p, int64_t i) const {
         const int64_t each = p.k / int8_block, v = i < each ? 0 : 1, at = i - v * each;
-        const Stream stream(p.group + v * group_bytes, b.lookahead);
-        Unit unit{stream, p.k0 / int8_block + at, panel(p) + v * panel_half + at * (16 * lanes * 4), {}, {}};
-        Stream here = stream;
-        here.begin(unit.block);
-#pragma GCC unroll 2
-        for (int h = 0; h < Stream::halves; ++h) unit.scale[h] = no_nan(here.scale(0, h));
-#pragma GCC unroll 2
-        for (int m = 0; m < Stream::min_halves; ++m) {
-            const F scale = unit.scale[m * Stream::halves / Stream::min_halves];
-            const F zero = set1(-byte_base - Stream::panel_zero);
-            unit.base[m] = zero * scale;
-            if constexpr (Stream::has_min) unit.base[m] = fma(zero, scale, no_nan(here.min(0, m)));
-        }
-        return unit;
+        return {{p.group + v * group_bytes, b.lookahead, p.k0 / int8_block + at},
+                panel(p) + v * panel_half + at * register_bytes};
     }
     template <int quad>
     [[gnu::always_inline]] void prepare(const Unit& u) const {
-        std::byte* const out = u.out + quad * 2 * lanes * 4;
-        Stream stream = u.stream;
-        if constexpr (quad == 0) stream.prefetch(u.block);
-        stream.begin(u.block);
-        const I q = stream.panel_codes(quad);
-        const F scale = u.scale[quad * Stream::halves / 8], base = u.base[quad * Stream::min_halves / 8];
-        const auto value = [&]<int i>() { return fma(byte_and<i, byte_base>(q), scale, base); };
-        store_i(out, Pairs::join_near(value.template operator()<0>(), value.template operator()<1>()));
-        store_i(out + lanes * 4,
-                Pairs::join_near(value.template operator()<2>(), value.template operator()<3>()));
+        u.codes.template write<quad>(u.out);
     }
 
   private:
     static constexpr int64_t panel_half = tiled_panel_bytes / 2;
-    static constexpr bool small = !Stream::P::codes.table && !Stream::panel_signed && !Stream::joins;
-    static constexpr int byte_base = small && Stream::P::codes.largest() < 128 ? 128 : 256;
     std::byte* panel(const TilePart& p) const { return panels + p.number % 2 * tiled_panel_bytes; }
-    // What a NaN of any fraction would become by join_near() is a number; infinity makes NaNs of all codes.
-    static F no_nan(F x) { return max(x, set1(-__builtin_inff())); }
 };
 
 template <int quad = 0, class Weights, class Unit>
@@ -155,16 +116,15 @@ struct TileWork {
     void end() { prepare_units(weights, next, prepared, total_units); }
 };
 
-// Rows of more bytes do not stay in the second-level cache with all else that is in use: those of a part of K
-// are asked for while the part before is multiplied, a share by each of a block's panels.
-constexpr int64_t kept_rows_bytes = 1 << 20;
+// Of more than kept_rows_bytes, rows of a part of K are asked for while the part before is multiplied, a
+// share by each of a block's panels.
 
 // 32 rows at a time against n steps of K of tile_columns columns, all of them whole. A sum is stored, and
 // that of the next rows takes its register, as soon as its last product is on its way: the others go on
 // meanwhile.
 template <int n>
 struct WholeTiles {
-    static constexpr int64_t step_bytes = 16 * 64, sums_bytes = TileMultiplier::sums * 4;
+    static constexpr int64_t step_bytes = register_bytes, sums_bytes = TileMultiplier::sums * 4;
     static constexpr int64_t share_bytes = 8 * 2 * step_bytes / (tiled_columns / tile_columns);
     const std::byte* x;  // of the first 16 rows
     int64_t x_half;      // to the next 16
@@ -222,9 +182,7 @@ static_assert(tiled_depth == 8 * bf16_step);
 template <class Weights, class Results>
 class TiledProduct {
   public:
-    struct Groups {  // where the packed weights of each matrix' columns begin
-        const std::byte* of[Results::parts];
-    };
+    using Groups = TiledGroups<Results::parts>;
 
     TiledProduct(const MatmulBlock& b, const Weights& weights, const Results& kind, const Groups& groups,
                  int64_t n0, int64_t n)
@@ -264,7 +222,8 @@ class TiledProduct {
             if (number + 1 < parts && next.block == part.block) continue;
             results_.finish();
             const int64_t column = part.block * width_, left = n_ - column;
-            results_.begin(sums_of_block, panels_, n0_ + column, left < width_ ? left : width_);
+            results_.begin(sums_of_block, panels_, n0_ + column / Results::parts,
+                           (left < width_ ? left : width_) / Results::parts);
         }
         results_.finish();
     }
@@ -380,11 +339,13 @@ inline void with_tiles(const MatmulBlock& b, Fn fn) {
 // What tiles do not multiply is left to the kernels of namespace borrowed.
 inline void tiled_matmul(const MatmulBlock& b) {
     if (b.operand != Operand::bf16) return borrowed::matmul.block(b);
+    if (in_registers(b)) return multiply_in_registers<PlainResults>(b, PlainResults(b), {b.w});
     with_tiles(b, [&](const auto& weights, std::byte* packed) { tiled_block(b, weights, packed); });
 }
 
 inline void tiled_gated(const GatedBlock& b) {
     const GatedResults results(b);
+    if (in_registers(b.gate)) return multiply_in_registers<GatedResults>(b.gate, results, {b.gate.w, b.up});
     with_tiles(b.gate, [&]<class Weights>(const Weights& weights, std::byte*) {
         TiledProduct<Weights, GatedResults>(b.gate, weights, results, {b.gate.w, b.up}, 0, 2 * b.gate.n)
             .run();

@@ -13,6 +13,8 @@
 #include "ggml/cpu/kernels/matmul_pairs.inl"
 #include "ggml/cpu/kernels/tiles_bf16.inl"
 #include "ggml/cpu/kernels/tile_results.inl"
+#include "ggml/cpu/kernels/tile_codes.inl"
+#include "ggml/cpu/kernels/tiles_in_registers.inl"
 #include "ggml/cpu/kernels/tiles.inl"
 #include "ggml/cpu/kernels/attention_tile.inl"
 #include "ggml/cpu/kernels/attention.inl"
