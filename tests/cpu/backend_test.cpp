@@ -422,6 +422,30 @@ TEST_CASE("gate and up end in their unit, with the bits that the three instructi
             }
 }
 
+TEST_CASE("rows of products of more than a few have the same bits, however many there are") {
+    constexpr int64_t n = 72, k = 640, most = 530;
+    std::vector<float> x = normal(static_cast<size_t>(most * k), 4), all(static_cast<size_t>(most * n));
+    for (const KernelTable* t : tables())
+        for (const Type type : {Type::bf16, Type::q8_0, Type::q4_0, Type::nf4}) {
+            const auto b = CpuBackend::create({2, "", true, t, false});
+            REQUIRE(b);
+            const Encoded w = encoded(type, normal(static_cast<size_t>(n * k), 5), n, k);
+            const auto placed = (*b)->place(w.tensor, WeightUse::matmul);
+            REQUIRE(placed);
+            const auto multiply = [&](int64_t rows, std::vector<float>& out) {
+                run(**b, matmul_op, MatmulParams{1}, {tensor(x, rows, k), {}, placed->tensor, {}},
+                    {tensor(out, rows, n)});
+            };
+            multiply(most, all);
+            for (const int64_t rows : {33, 63, 80, 97, 160, 161}) {
+                INFO(t->name << " " << info(type).name << " " << rows);
+                std::vector<float> some(static_cast<size_t>(rows * n));
+                multiply(rows, some);
+                CHECK(std::equal(some.begin(), some.end(), all.begin()));
+            }
+        }
+}
+
 // Products are added up in 16 bits where they fit.
 TEST_CASE("the largest codes times the largest activations overflow nowhere") {
     constexpr int64_t n = 40, k = 512, rows = 5;
