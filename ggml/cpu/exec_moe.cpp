@@ -33,8 +33,7 @@ struct Work {
           k(weight(0).cols),
           n(weight(0).rows / p.n_experts),
           max_pairs(a.in[0].rows * p.n_used),
-          operands(e, a.in.subspan(2, static_cast<size_t>(p.n_weights)), max_pairs, max_pairs / p.n_experts,
-                   k) {
+          operands(e, a.in.subspan(2, static_cast<size_t>(p.n_weights)), max_pairs, together(), k) {
         int64_t kernel = 0;
         for (int32_t i = 0; i < p.n_weights; ++i) {
             const Tensor& w = weight(i);
@@ -53,6 +52,11 @@ struct Work {
         bytes = workers_at + per_worker * exec.pool->size();
     }
 
+    // Rows that an expert has; or all of them, where so many are better off with an operand of many rows.
+    int64_t together() const {
+        const int64_t rows = a.in[0].rows, each = max_pairs / p.n_experts;
+        return rows > few_rows && each >= few_rows / 2 ? rows : each;
+    }
     const Tensor& weight(int64_t i) const { return a.in[2 + static_cast<size_t>(i)]; }
     const Tensor& bias(int64_t i) const { return a.in[2 + static_cast<size_t>(p.n_weights + i)]; }
     int64_t column_limit() const { return std::max(exec.kernels->matmul.shape.column_step, most_columns); }

@@ -45,11 +45,13 @@ class RegisterSums {
     RegisterSums(const MatmulBlock& b, std::byte* ring)
         : b_(b), ring_(ring), steps_(b.xb_stride / bf16_step) {}
 
-    // Of rows [r0, r1), in three to five tiles, the last of which may be lower, times a group: tile after
+    // Of rows [r0, r1), in up to five tiles, the last of which may be lower, times a group: tile after
     // tile.
     void multiply(int64_t r0, int64_t r1, const std::byte* group, float* c) {
         const CodeColumns<Fmt> columns(b_, group, ring_);
         const int64_t tiles = (r1 - r0 + rows - 1) / rows;
+        if (tiles == 1) multiply<1>(columns, r0, r1, c);
+        if (tiles == 2) multiply<2>(columns, r0, r1, c);
         if (tiles == 3) multiply<3>(columns, r0, r1, c);
         if (tiles == 4) multiply<4>(columns, r0, r1, c);
         if (tiles == 5) multiply<5>(columns, r0, r1, c);
@@ -129,7 +131,7 @@ inline void register_product(const MatmulBlock& b, const Results& results,
 // and back in tiles.inl do, and sooner if the rows of a product do not stay in the cache.
 inline bool in_registers(const MatmulBlock& b) {
     const int64_t most = b.m * b.xb_stride * 2 > kept_rows_bytes ? 96 : 160;
-    return b.packed && b.type->type != Type::bf16 && b.m > 2 * TileMultiplier::rows && b.m <= most;
+    return b.packed && b.type->type != Type::bf16 && b.m <= most;
 }
 
 template <class Results>
