@@ -427,7 +427,7 @@ TEST_CASE("rows of products of more than a few have the same bits, however many 
     std::vector<float> x = normal(static_cast<size_t>(most * k), 4), all(static_cast<size_t>(most * n));
     for (const KernelTable* t : tables())
         for (const Type type : {Type::bf16, Type::q8_0, Type::q4_0, Type::nf4}) {
-            const auto b = CpuBackend::create({2, "", true, t, false});
+            const auto b = CpuBackend::create({1, "", true, t, false});
             REQUIRE(b);
             const Encoded w = encoded(type, normal(static_cast<size_t>(n * k), 5), n, k);
             const auto placed = (*b)->place(w.tensor, WeightUse::matmul);
@@ -437,7 +437,7 @@ TEST_CASE("rows of products of more than a few have the same bits, however many 
                     {tensor(out, rows, n)});
             };
             multiply(most, all);
-            for (const int64_t rows : {33, 63, 80, 97, 160, 161}) {
+            for (const int64_t rows : {33, 63, 80, 97, 160, 161, 384}) {
                 INFO(t->name << " " << info(type).name << " " << rows);
                 std::vector<float> some(static_cast<size_t>(rows * n));
                 multiply(rows, some);

@@ -97,9 +97,9 @@ struct TileWork {
         bool has_unit;
     };
     Share begin() {
-        Share share{weights.unit(next, prepared), {}, false};
-        int64_t more = units < total_units - prepared ? units : total_units - prepared;
-        share.has_unit = more > 0;
+        const int64_t more = units < total_units - prepared ? units : total_units - prepared;
+        // Where none is left it is the first again, for a unit reads its scales at once.
+        Share share{weights.unit(next, more > 0 ? prepared : 0), {}, more > 0};
         if (more > 1) prepare_units(weights, next, prepared + 1, prepared + more);
         prepared += more;
         if (rows > 1) results.rows(rows - 1);
@@ -253,13 +253,13 @@ class TiledProduct {
 
     template <class Work>
     void multiply(const TilePart& part, float* sums, Work& work) {
+        const TiledWeights w = weights_.tiles(part);
         int64_t row = 0;
         if (part.groups == 2 && row_blocks_ > 0) {
-            if (part.k == tiled_depth) row = multiply_whole<8>(part, sums, work);
-            if (part.k == tiled_depth / 2) row = multiply_whole<4>(part, sums, work);
+            if (part.k == tiled_depth) row = multiply_whole<8>(part, w, sums, work);
+            if (part.k == tiled_depth / 2) row = multiply_whole<4>(part, w, sums, work);
         }
         const auto* const x = reinterpret_cast<const int32_t*>(b_.xb);
-        const TiledWeights w = weights_.tiles(part);
         for (; row < b_.m; row += rows)
             multiplier_.tiles(b_.m - row < rows ? b_.m - row : rows, part.groups == 2,
                               x + row * (k_ / Pairs::size), k_ / Pairs::size, part.k0 / Pairs::size,
@@ -269,7 +269,7 @@ class TiledProduct {
     }
     // Returns how many rows these were.
     template <int n, class Work>
-    int64_t multiply_whole(const TilePart& part, float* sums, Work& work) {
+    int64_t multiply_whole(const TilePart& part, const TiledWeights& w, float* sums, Work& work) {
         using Tiles = WholeTiles<n>;
         multiplier_.configure_whole();
         const auto* const x = reinterpret_cast<const std::byte*>(b_.xb);
@@ -280,7 +280,6 @@ class TiledProduct {
         if (b_.m * k_ * 2 > kept_rows_bytes)
             ask = x + (next < k_ ? next : 0) * TileMultiplier::rows * 2 + share / of_half * half +
                   share % of_half;
-        const TiledWeights w = weights_.tiles(part);
         Tiles{x + part.k0 * TileMultiplier::rows * 2,
               half,
               w.w,
