@@ -2,33 +2,20 @@
 // Everything loops over the instruction sets that this machine can run.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <vector>
 
 #include <doctest/doctest.h>
 
-#include "ggml/base/cat.h"
 #include "ggml/cpu/cpu_backend.h"
-#include "ggml/ops/reference_backend.h"
 #include "ggml/types/list.h"
-#include "tests/isa/emulated.h"
+#include "tests/cpu/support.h"
 #include "tests/nmse.h"
 
 using namespace nibble;
-using cpu::KernelTable;
 
 namespace {
-
-std::vector<const KernelTable*> tables() {
-    std::vector<const KernelTable*> list;
-    for (const auto tables : {cpu::compiled_tables(), emulated_tables()})
-        for (const KernelTable* t : tables)
-            if (t->available(cpu::features())) list.push_back(t);
-    return list;
-}
 
 // Of those compiled in, which are listed plainest first.
 const KernelTable& best_table() {
@@ -36,55 +23,6 @@ const KernelTable& best_table() {
     for (const KernelTable* t : cpu::compiled_tables())
         if (t->available(cpu::features())) best = t;
     return *best;
-}
-
-std::unique_ptr<CpuBackend> backend(const KernelTable& t, int threads) {
-    auto b = CpuBackend::create({threads, "", true, &t});
-    REQUIRE(b);
-    return std::move(*b);
-}
-
-Tensor tensor(std::vector<float>& v, int64_t rows, int64_t cols) {
-    return {reinterpret_cast<std::byte*>(v.data()), rows, cols, cols * 4, Type::f32, Layout::rows};
-}
-Tensor tensor(std::vector<int32_t>& v, int64_t rows, int64_t cols) {
-    return {reinterpret_cast<std::byte*>(v.data()), rows, cols, cols * 4, Type::i32, Layout::rows};
-}
-
-std::vector<float> normal(size_t n, uint32_t seed, float scale = 1) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> dist(0, scale);
-    std::vector<float> v(n);
-    for (float& x : v) x = dist(random);
-    return v;
-}
-
-struct Encoded {
-    std::vector<std::byte> bytes;
-    Tensor tensor;
-};
-Encoded encoded(Type type, const std::vector<float>& v, int64_t rows, int64_t cols) {
-    Encoded e;
-    const auto stride = static_cast<int64_t>(*row_bytes(type, cols));
-    e.bytes.resize(static_cast<size_t>(rows * stride));
-    info(type).encode(v.data(), e.bytes.data(), v.size());
-    e.tensor = {e.bytes.data(), rows, cols, stride, type, Layout::rows};
-    return e;
-}
-
-// One instruction on one backend, with scratch as it asks for.
-void run(Backend& b, const OpDef& op, const Params& params, std::vector<Tensor> in, std::vector<Tensor> out) {
-    Instr instr;
-    instr.op = &op;
-    instr.params = params;
-    BoundInstr bound;
-    bound.instr = &instr;
-    bound.in = std::move(in);
-    bound.out = std::move(out);
-    auto scratch = b.allocate(b.scratch_bytes(op, bound.args()), "scratch");
-    REQUIRE(scratch);
-    bound.scratch = {scratch->data.get(), scratch->size};
-    REQUIRE(b.run({&bound, 1}, nullptr));
 }
 
 }  // namespace
@@ -292,232 +230,6 @@ TEST_CASE("attention: positions without a page are no keys, and a row without an
                             CHECK(got == doctest::Approx(sees ? 1 : 0).epsilon(1e-3));  // int8: 127 x an f16
                     }
                 }
-}
-
-TEST_CASE("a NaN or infinity in a row makes every output of the row NaN, and no other row's") {
-    for (const KernelTable* t : tables())
-        for (const Type type : {Type::f32, Type::f16, Type::bf16, Type::q8_0})
-            for (const int64_t rows : {1, 3, 9, 40})
-                for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
-                    auto b = backend(*t, 2);
-                    const int64_t n = 40, k = 96, row = rows / 2;
-                    Encoded w = encoded(type, normal(static_cast<size_t>(n * k), 5), n, k);
-                    std::vector<float> x = normal(static_cast<size_t>(rows * k), 6),
-                                       out(static_cast<size_t>(rows * n));
-                    x[static_cast<size_t>(row * k + 37)] = bad;
-                    run(*b, matmul_op, MatmulParams{1}, {tensor(x, rows, k), {}, w.tensor, {}},
-                        {tensor(out, rows, n)});
-                    for (int64_t i = 0; i < rows * n; ++i)
-                        CHECK(std::isfinite(out[static_cast<size_t>(i)]) == (i / n != row));
-                }
-}
-
-TEST_CASE("a gated unit goes into the product behind it, with the bits that both have by themselves") {
-    constexpr int64_t n = 40, k = 1120;  // columns of more than one piece
-    for (const KernelTable* t : tables())
-        for (const Type type : {Type::f32, Type::bf16, Type::q8_0, Type::q4_0})
-            for (const int64_t rows : {1, 9, 40}) {
-                INFO(t->name << " " << info(type).name << " " << rows);
-                const auto b = CpuBackend::create({2, "", true, t, false});
-                REQUIRE(b);
-                const Encoded w = encoded(type, normal(static_cast<size_t>(n * k), 5), n, k);
-                std::vector<float> gate_up = normal(static_cast<size_t>(rows * 2 * k), 6);
-                Instr glu, product;
-                glu.op = &glu_op, glu.params = GluParams{}, glu.read_until = 1;
-                product.op = &matmul_op, product.params = MatmulParams{1};
-                CHECK((*b)->joins_next(glu));
-                const auto results = [&](Observer* observer, std::vector<float>& between) {
-                    std::vector<float> out(static_cast<size_t>(rows * n));
-                    std::vector<BoundInstr> both(2);
-                    both[0].instr = &glu;
-                    both[0].in = {tensor(gate_up, rows, 2 * k), {}};
-                    both[0].out = {tensor(between, rows, k)};
-                    both[1].instr = &product;
-                    both[1].in = {tensor(between, rows, k), {}, w.tensor, {}};
-                    both[1].out = {tensor(out, rows, n)};
-                    const auto scratch =
-                        (*b)->allocate((*b)->scratch_bytes(matmul_op, both[1].args()), "scratch");
-                    REQUIRE(scratch);
-                    both[1].scratch = {scratch->data.get(), scratch->size};
-                    REQUIRE((*b)->run(both, observer));
-                    return out;
-                };
-                // Who watches sees both.
-                Observer observer;
-                std::vector<float> seen(static_cast<size_t>(rows * k), 7), unseen = seen;
-                CHECK(results(&observer, seen) == results(nullptr, unseen));
-                CHECK(seen[3] != 7);
-                const cpu::Operand operand = t->matmul.operand(info(type), rows, k);
-                CHECK((unseen[3] == 7) == (operand != cpu::Operand::f32));
-            }
-}
-
-TEST_CASE("gate and up end in their unit, with the bits that the three instructions have by themselves") {
-    constexpr int64_t n = 40, k = 320;
-    struct Case {
-        int64_t rows, cols;
-        bool one_weight, bias;
-        GluParams params;
-    };
-    const Case cases[] = {{33, 64, false, false, {}},  {70, 96, false, true, {Activation::gelu_tanh, 0, 0}},
-                          {600, 96, true, true, {}},   {40, 1088, false, false, {Activation::silu, 1.5f, 1}},
-                          {40, 1088, true, false, {}}, {40, 80, false, false, {}}};
-    for (const KernelTable* t : tables())
-        for (const Type type : {Type::bf16, Type::q8_0, Type::q4_0})
-            for (const Case& c : cases) {
-                INFO(t->name << " " << info(type).name << " " << c.rows << " x " << c.cols);
-                if (c.cols % info(type).block_len != 0) continue;
-                const auto b = CpuBackend::create({2, "", true, t, false});
-                REQUIRE(b);
-                const auto placed = [&](int64_t rows, int64_t cols, uint32_t seed) {
-                    const Encoded w =
-                        encoded(type, normal(static_cast<size_t>(rows * cols), seed, 0.1f), rows, cols);
-                    auto p = (*b)->place(w.tensor, WeightUse::matmul);
-                    REQUIRE(p);
-                    return std::move(*p);
-                };
-                const int64_t of_weight = c.one_weight ? 2 * c.cols : c.cols;
-                const PlacedWeight gate = placed(of_weight, k, 1), up = placed(of_weight, k, 2),
-                                   down = placed(n, c.cols, 3);
-                std::vector<float> x = normal(static_cast<size_t>(c.rows * k), 4),
-                                   bias = normal(static_cast<size_t>(2 * c.cols), 5);
-                const auto bias_of = [&](int64_t from, int64_t count) {
-                    Tensor v = tensor(bias, 1, count);
-                    v.data += from * 4;
-                    return c.bias ? v : Tensor{};
-                };
-                std::vector<Instr> instrs(3);
-                instrs[0].op = instrs[2].op = &matmul_op, instrs[1].op = &glu_op;
-                instrs[0].params = MatmulParams{c.one_weight ? 1 : 2}, instrs[1].params = c.params;
-                instrs[0].read_until = instrs[1].read_until = 1, instrs[2].params = MatmulParams{1};
-                const auto results = [&](Observer* observer, std::vector<float>& gate_up) {
-                    std::vector<float> y(static_cast<size_t>(c.rows * c.cols)),
-                        out(static_cast<size_t>(c.rows * n));
-                    std::vector<BoundInstr> bound(3);
-                    if (c.one_weight)
-                        bound[0].in = {tensor(x, c.rows, k), {}, gate.tensor, bias_of(0, 2 * c.cols)};
-                    else
-                        bound[0].in = {tensor(x, c.rows, k),   {}, gate.tensor, up.tensor, bias_of(0, c.cols),
-                                       bias_of(c.cols, c.cols)};
-                    bound[0].out = {tensor(gate_up, c.rows, 2 * c.cols)};
-                    bound[1].in = {bound[0].out[0], {}};
-                    bound[1].out = {tensor(y, c.rows, c.cols)};
-                    bound[2].in = {bound[1].out[0], {}, down.tensor, {}};
-                    bound[2].out = {tensor(out, c.rows, n)};
-                    std::vector<Buffer> scratch;
-                    for (size_t i = 0; i < 3; ++i) {
-                        bound[i].instr = &instrs[i];
-                        auto s = (*b)->allocate((*b)->scratch_bytes(*instrs[i].op, bound[i].args()), "");
-                        REQUIRE(s);
-                        bound[i].scratch = {s->data.get(), s->size};
-                        scratch.push_back(std::move(*s));
-                    }
-                    REQUIRE((*b)->run(bound, observer));
-                    return out;
-                };
-                Observer observer;
-                std::vector<float> seen(static_cast<size_t>(c.rows * 2 * c.cols)), unseen = seen;
-                CHECK(results(&observer, seen) == results(nullptr, unseen));
-                CHECK((seen != unseen) == (t->matmul.gated && c.cols % cpu::bf16_step == 0));
-            }
-}
-
-TEST_CASE("rows of products of more than a few have the same bits, however many there are") {
-    constexpr int64_t n = 72, k = 640, most = 530;
-    std::vector<float> x = normal(static_cast<size_t>(most * k), 4), all(static_cast<size_t>(most * n));
-    for (const KernelTable* t : tables())
-        for (const Type type : {Type::bf16, Type::q8_0, Type::q4_0, Type::nf4}) {
-            const auto b = CpuBackend::create({1, "", true, t, false});
-            REQUIRE(b);
-            const Encoded w = encoded(type, normal(static_cast<size_t>(n * k), 5), n, k);
-            const auto placed = (*b)->place(w.tensor, WeightUse::matmul);
-            REQUIRE(placed);
-            const auto multiply = [&](int64_t rows, std::vector<float>& out) {
-                run(**b, matmul_op, MatmulParams{1}, {tensor(x, rows, k), {}, placed->tensor, {}},
-                    {tensor(out, rows, n)});
-            };
-            multiply(most, all);
-            for (const int64_t rows : {33, 63, 80, 97, 160, 161, 384}) {
-                INFO(t->name << " " << info(type).name << " " << rows);
-                std::vector<float> some(static_cast<size_t>(rows * n));
-                multiply(rows, some);
-                CHECK(std::equal(some.begin(), some.end(), all.begin()));
-            }
-        }
-}
-
-// Products are added up in 16 bits where they fit.
-TEST_CASE("the largest codes times the largest activations overflow nowhere") {
-    constexpr int64_t n = 40, k = 512, rows = 5;
-    std::vector<float> x(rows * k, 1);
-    for (size_t i = 0; i < k; ++i) x[k + i] = -1;
-    ReferenceBackend reference;
-    for (const TypeInfo& t : all_types()) {
-        if (!t.encode || t.block_len == 1) continue;
-        for (const float sign : {1.0f, -1.0f}) {
-            std::vector<float> values(n * k, sign), expected(rows * n), out(rows * n);
-            for (size_t i = 0; i < values.size(); i += 16) values[i] = -1.001f * sign;
-            const Encoded w = encoded(t.type, values, n, k);
-            run(reference, matmul_op, MatmulParams{1}, {tensor(x, rows, k), {}, w.tensor, {}},
-                {tensor(expected, rows, n)});
-            for (const KernelTable* table : tables()) {
-                INFO(table->name << " " << t.name << " " << sign);
-                const auto b = backend(*table, 1);
-                auto placed = b->place(w.tensor, WeightUse::matmul);
-                REQUIRE(placed);
-                for (const int64_t some : {int64_t{1}, rows}) {
-                    run(*b, matmul_op, MatmulParams{1}, {tensor(x, some, k), {}, placed->tensor, {}},
-                        {tensor(out, some, n)});
-                    const auto size = static_cast<size_t>(some * n);
-                    CHECK(nmse(std::span(expected).first(size), std::span(out).first(size)) < 1e-5);
-                }
-            }
-        }
-    }
-}
-
-// Blocks of any codes and integers of scales, of which encoders write only some.
-template <class Fmt>
-Encoded arbitrary(int64_t rows, int64_t cols) {
-    std::mt19937 random(7);
-    const auto blocks = static_cast<size_t>(rows * cols / Fmt::block_len);
-    Encoded e;
-    e.bytes.resize(blocks * sizeof(typename Fmt::Block));
-    for (size_t i = 0; i < blocks; ++i) {
-        typename Fmt::Block b;
-        auto* bytes = reinterpret_cast<unsigned char*>(&b);
-        for (size_t j = 0; j < sizeof b; ++j) bytes[j] = static_cast<unsigned char>(random());
-        b.d = f32_to_f16(0.01f);
-        if constexpr (Fmt::dot == DotClass::scaled_int_min) b.dmin = f32_to_f16(0.03f);
-        std::memcpy(e.bytes.data() + i * sizeof b, &b, sizeof b);
-    }
-    const auto stride = static_cast<int64_t>(*row_bytes(Fmt::type, cols));
-    e.tensor = {e.bytes.data(), rows, cols, stride, Fmt::type, Layout::rows};
-    return e;
-}
-
-TEST_CASE("any codes and any integers of scales, for one row as for many") {
-    constexpr int64_t n = 40, k = 512, rows = 49;
-    std::vector<float> x = normal(rows * k, 3);
-    ReferenceBackend reference;
-    for (const Encoded& w : {arbitrary<Q2_K>(n, k), arbitrary<Q3_K>(n, k), arbitrary<Q4_K>(n, k),
-                             arbitrary<Q5_K>(n, k), arbitrary<Q6_K>(n, k), arbitrary<IQ4_XS>(n, k)}) {
-        std::vector<float> expected(rows * n), many(rows * n), one(n);
-        run(reference, matmul_op, MatmulParams{1}, {tensor(x, rows, k), {}, w.tensor, {}},
-            {tensor(expected, rows, n)});
-        for (const KernelTable* table : tables()) {
-            INFO(table->name << " " << info(w.tensor.type).name);
-            const auto b = backend(*table, 1);
-            auto placed = b->place(w.tensor, WeightUse::matmul);
-            REQUIRE(placed);
-            run(*b, matmul_op, MatmulParams{1}, {tensor(x, rows, k), {}, placed->tensor, {}},
-                {tensor(many, rows, n)});
-            run(*b, matmul_op, MatmulParams{1}, {tensor(x, 1, k), {}, placed->tensor, {}},
-                {tensor(one, 1, n)});
-            CHECK(nmse(expected, many) < 1e-4);
-            CHECK(std::memcmp(one.data(), many.data(), n * sizeof(float)) == 0);
-        }
-    }
 }
 
 TEST_CASE("elementwise functions: accuracy over their range, limits, NaN") {
