@@ -101,6 +101,7 @@ Features detect() {
     f.avx512vnni = zmm && bit(seven.c, 11);
     f.avx512bf16 = zmm && bit(seven1.a, 5);
     f.amx_bf16 = tiles && bit(seven.d, 22);
+    f.amx_int8 = tiles && bit(seven.d, 25);
     f.amx_tile = tiles;
     return f;
 }

@@ -26,14 +26,14 @@ struct Int8Halves {  // of the first and the last 16
     int32_t neg_sum[2];
 };
 inline constexpr int64_t int8_block = 32;
-// Rows lie in tiles of PackKernels::tile_rows (the last may be lower), and a tile of h rows holds block after
+// Rows lie in tiles of MatmulKernels::int8_rows (the last may be lower), and a tile of h rows holds block after
 // block the h rows of each: every address in a kernel is one pointer plus a constant.
 struct Int8Rows {
     const int8_t* q = nullptr;           // [rows x K]
     const Int8Block* blocks = nullptr;   // [rows x K/32]
     const Int8Halves* halves = nullptr;  // likewise
 
-    // The tile that starts at row `row`, a multiple of tile_rows, and has `rows` of them; from block `block`
+    // The tile that starts at row `row`, a multiple of int8_rows, and has `rows` of them; from block `block`
     // of its k columns on.
     Int8Rows tile(int64_t row, int64_t rows, int64_t block, int64_t k) const {
         const int64_t at = row * (k / int8_block) + block * rows;
@@ -190,7 +190,6 @@ struct PackKernels {
     size_t (*group_bytes)(const TypeInfo&, int64_t k);
     void (*pack_group)(const TypeInfo&, const std::byte* w, int64_t stride, int64_t n, int64_t k,
                        std::byte* group);
-    int tile_rows;  // of Int8Rows
     // k values of one row of a tile of height `h`; the pointers are to its place in their first block.
     void (*quantize)(const float* x, int64_t k, int64_t h, int8_t* q, Int8Block* blocks, Int8Halves* halves);
 };
@@ -202,7 +201,7 @@ inline constexpr int64_t few_rows = 32;
 struct MatmulKernels {
     // For products of so many rows of k columns. Up to few_rows they have the operand of one row.
     Operand (*operand)(const TypeInfo&, int64_t rows, int64_t k);
-    int64_t bf16_rows;  // of a tile
+    int64_t int8_rows, bf16_rows;  // of a tile
     // n values of one row of a tile of height `h`, and zeros up to a whole step; `out` is its place in the
     // first step. Null where no type wants them.
     void (*round)(const float* x, int64_t n, int64_t h, uint16_t* out);

@@ -23,7 +23,8 @@ class Operands {
             (operand == Operand::int8 ? int8_ : operand == Operand::bf16 ? bf16_ : f32_) = true;
         }
         const auto after = [](int64_t at, int64_t size) { return round_up(at + size, cache_line); };
-        const int64_t n = int8_ ? rows * blocks_ : 0;
+        // Kernels may read up to four blocks of a whole tile behind the last row.
+        const int64_t n = int8_ ? rows * blocks_ + 4 * exec.kernels->matmul.int8_rows : 0;
         blocks_at_ = after(0, n * int8_block);
         halves_at_ = after(blocks_at_, n * int64_t{sizeof(Int8Block)});
         bf16_at_ = after(halves_at_, n * int64_t{sizeof(Int8Halves)});
@@ -31,7 +32,7 @@ class Operands {
     }
     // Rows of one matrix are cut at multiples of this.
     static int64_t row_step(const KernelTable& kernels) {
-        return std::max(kernels.matmul.bf16_rows, int64_t{kernels.pack.tile_rows});
+        return std::max(kernels.matmul.bf16_rows, kernels.matmul.int8_rows);
     }
     bool f32() const { return f32_; }  // some weight reads them as they are
     bool prepared() const { return int8_ || bf16_; }
@@ -49,7 +50,7 @@ class Operands {
                                  bf16() + t.first * stride_ + c * t.rows + (row - t.first) * bf16_step);
         }
         if (int8_) {
-            const Tile t(first, end, row, kernels.pack.tile_rows);
+            const Tile t(first, end, row, kernels.matmul.int8_rows);
             const int64_t at = t.first * blocks_ + c / int8_block * t.rows + (row - t.first);
             kernels.pack.quantize(x, n, t.rows, codes() + at * int8_block, blocks() + at, halves() + at);
         }

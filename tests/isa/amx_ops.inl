@@ -53,6 +53,14 @@ class TileUnitOfThread {
             put(sum, r, n, normal(normal(at<float>(sum, r, n)) + normal(chain[0] + chain[1])));
         });
     }
+    void dot_int8(int sum, int a, int b) {
+        each_sum(sum, a, b, [&](int r, int n, int quads) {
+            int32_t total = at<int32_t>(sum, r, n);
+            for (int k = 0; k < 4 * quads; ++k)
+                total += at<int8_t>(a, r, k) * at<int8_t>(b, k / 4, 4 * n + k % 4);
+            put(sum, r, n, total);
+        });
+    }
 
   private:
     struct Tile {
@@ -97,17 +105,21 @@ template <int tile>
 inline void tile_zero() {
     TileUnitOfThread::get().zero(tile);
 }
-template <int tile>
+template <int tile, int at = 0>
 inline void tile_load(const void* from, int64_t stride) {
-    TileUnitOfThread::get().load(tile, static_cast<const std::byte*>(from), stride);
+    TileUnitOfThread::get().load(tile, static_cast<const std::byte*>(from) + at, stride);
 }
-template <int tile>
+template <int tile, int at = 0>
 inline void tile_store(void* to, int64_t stride) {
-    TileUnitOfThread::get().store(tile, static_cast<std::byte*>(to), stride);
+    TileUnitOfThread::get().store(tile, static_cast<std::byte*>(to) + at, stride);
 }
 template <int sum, int a, int b>
 inline void tile_dot_bf16() {
     TileUnitOfThread::get().dot_bf16(sum, a, b);
+}
+template <int sum, int a, int b>
+inline void tile_dot_int8() {
+    TileUnitOfThread::get().dot_int8(sum, a, b);
 }
 
 inline void store_past_cache(float* p, F v) {

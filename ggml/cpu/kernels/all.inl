@@ -8,6 +8,7 @@
 #include "ggml/cpu/kernels/codes.inl"
 #include "ggml/cpu/kernels/pack.inl"
 #include "ggml/cpu/kernels/blocks.inl"
+#include "ggml/cpu/kernels/code_streams.inl"
 #include "ggml/cpu/kernels/tile.inl"
 #include "ggml/cpu/kernels/matmul_real.inl"
 #include "ggml/cpu/kernels/blocks_packed.inl"

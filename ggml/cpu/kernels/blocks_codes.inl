@@ -1,32 +1,16 @@
 // Blocks of a matmul with activations in int8: weights in integer codes.
 // They are streamed against few rows; for more they fill a panel, or several.
 
-// Several streams at once keep more lines of memory on their way than one does.
 template <class Fmt>
 inline void stream_codes(const MatmulBlock& b) {
-    using Streams = Neighbours<CodeStream<Fmt>, code_streams>;
-    constexpr int64_t width = code_streams * lanes;
-    alignas(64) float c[stream_rows * width];
-    const auto bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
-    const int64_t groups = (b.n + lanes - 1) / lanes, wanted = (least_stretch + bytes - 1) / bytes;
-    // Groups of a stream before it jumps; in memory that is packed into there is one of each.
-    for (int64_t first = 0, run = 0; first < groups; first += code_streams * run) {
-        const int64_t left = groups - first, most = left / code_streams;
-        run = !b.packed || most < 1 ? 1 : most < wanted ? most : wanted;
-        const int64_t n = left < code_streams ? left : code_streams;
-        for (int64_t g = first; g < first + run; ++g) {
-            const std::byte* const w = packed_group(b, g * lanes, b.scratch, n);
-            const Streams streams{{w, b.lookahead, run * bytes, (first + run - g) * bytes}, n};
-            for (int64_t r = 0; r < b.m; r += stream_rows) {
-                const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
-                int8_rows(m, streams, b.k / int8_block, b.xq.tile(r, m, 0, b.k), c, width, true);
-                for (int64_t i = 0; i < n; ++i) {
-                    const int64_t n0 = (g + i * run) * lanes, columns = b.n - n0 < lanes ? b.n - n0 : lanes;
-                    finish(b, n0, columns, r, m, c + i * lanes, width);
-                }
-            }
+    alignas(64) float c[stream_rows * CodeStreams<Fmt>::width];
+    each_streams<Fmt>(b, b.scratch, [&](const CodeStreams<Fmt>& streams) {
+        for (int64_t r = 0; r < b.m; r += stream_rows) {
+            const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
+            int8_rows(m, streams.of, b.k / int8_block, b.xq.tile(r, m, 0, b.k), c, streams.width, true);
+            streams.results(b, r, m, c);
         }
-    }
+    });
 }
 
 // By `panels` panels of codes at a time.

@@ -46,6 +46,7 @@ inline void paired_matmul(const MatmulBlock& b) {
 
 extern const MatmulKernels matmul_kernels;
 constinit const MatmulKernels matmul_kernels{.operand = paired_operand,
+                                             .int8_rows = stream_rows,
                                              .bf16_rows = 1,
                                              .round = round_row,
                                              .shape = {panel_columns, block_rows},

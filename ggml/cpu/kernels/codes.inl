@@ -120,12 +120,11 @@ struct CodeStream {
     }
     // Asks for a block's share of its span, scales included, some way ahead, this being one of G streams
     // whose stretches lie one behind the other: behind its own end it goes on behind the others'.
-    template <int G = 1>
+    static constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;
+    template <int G = 1, int64_t far = Lookahead::bytes / G, int64_t near = Lookahead::first_level / G>
     [[gnu::always_inline]] void prefetch(int64_t block) const {
-        constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;
         const int64_t at = block * share;
-        ask_ahead<share, G>(group + at + (at + Lookahead::bytes / G >= left ? (G - 1) * stretch : 0),
-                            by_levels);
+        ask_ahead<share, far, near>(group + at + (at + far >= left ? (G - 1) * stretch : 0), by_levels);
     }
     [[gnu::always_inline]] void begin(int64_t block) {
         const int64_t in_span = block % blocks;

@@ -5,6 +5,7 @@
 #include "ggml/cpu/kernels/codes.inl"
 #include "ggml/cpu/kernels/pack.inl"
 #include "ggml/cpu/kernels/blocks.inl"
+#include "ggml/cpu/kernels/code_streams.inl"
 #include "ggml/cpu/kernels/borrowed_reals.inl"
 #include "ggml/cpu/kernels/matmul_int8.inl"
 #include "ggml/cpu/kernels/blocks_codes.inl"

@@ -13,6 +13,7 @@ inline void matmul_block(const MatmulBlock& b) { b.operand == Operand::int8 ? co
 
 extern const MatmulKernels matmul_kernels;
 constinit const MatmulKernels matmul_kernels{.operand = operand_of,
+                                             .int8_rows = stream_rows,
                                              .bf16_rows = 1,
                                              .round = nullptr,
                                              .shape = {panel_columns, block_rows},

@@ -154,7 +154,9 @@ inline void packed_tile(const MatmulBlock& b, const std::byte* w, const Activati
         I unit[V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
-            if (asks) ask_ahead<lanes * 4, 1>(w + v * group_bytes, b.lookahead.by_levels);
+            if (asks)
+                ask_ahead<lanes * 4, Lookahead::bytes, Lookahead::first_level>(w + v * group_bytes,
+                                                                               b.lookahead.by_levels);
             unit[v] = load_i(w + v * group_bytes);
         }
 #pragma GCC unroll 2

@@ -219,5 +219,4 @@ extern const PackKernels pack_kernels;
 constinit const PackKernels pack_kernels{.lanes = lanes,
                                          .group_bytes = packed_group_bytes,
                                          .pack_group = pack_group,
-                                         .tile_rows = static_cast<int>(stream_rows),
                                          .quantize = quantize_row};

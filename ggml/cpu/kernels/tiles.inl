@@ -337,6 +337,7 @@ inline void with_tiles(const MatmulBlock& b, Fn fn) {
 
 // What tiles do not multiply is left to the kernels of namespace borrowed.
 inline void tiled_matmul(const MatmulBlock& b) {
+    if (b.operand == Operand::int8) return multiply_int8(b);
     if (b.operand != Operand::bf16) return borrowed::matmul.block(b);
     if (in_registers(b)) return multiply_in_registers<PlainResults>(b, PlainResults(b), {b.w});
     with_tiles(b, [&](const auto& weights, std::byte* packed) { tiled_block(b, weights, packed); });
@@ -354,11 +355,12 @@ inline void tiled_gated(const GatedBlock& b) {
 inline size_t tiled_scratch(const TypeInfo& type, int64_t k, bool packed) {
     const size_t other = borrowed::matmul.scratch(type, k, packed);
     const size_t own = static_cast<size_t>(2 * (tiled_sums_bytes + tiled_panel_bytes)) +
-                       (packed ? 0 : 2 * packed_group_bytes(type, k));
+                       (packed ? 0 : code_streams * packed_group_bytes(type, k));
     return own > other ? own : other;
 }
 
 constexpr MatmulKernels matmul_kernels{.operand = tiled_operand,
+                                       .int8_rows = TileMultiplier::rows,
                                        .bf16_rows = TileMultiplier::rows,
                                        .round = round_row,
                                        .shape = {panel_columns, tiled_rows},
