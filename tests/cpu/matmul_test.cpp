@@ -158,9 +158,43 @@ TEST_CASE("rows of products of more than a few have the same bits, however many 
         }
 }
 
+// Whatever multiplies them: vectors one row, tiles 16 of them and several tiles in turn. Columns end behind
+// four groups that are streamed side by side, K inside of what tiles go through at once.
+void few_rows_equal_one(const KernelTable& table, const TypeInfo& type, int64_t k, bool pack) {
+    constexpr int64_t n = 72, most = 45;
+    const auto b = CpuBackend::create({1, "", pack, &table});
+    REQUIRE(b);
+    std::vector<float> x = normal(static_cast<size_t>(most * k), 4), alone(most * n);
+    const Encoded w = encoded(type.type, normal(static_cast<size_t>(n * k), 5), n, k);
+    const auto placed = (*b)->place(w.tensor, WeightUse::matmul);
+    REQUIRE(placed);
+    const auto multiply = [&](int64_t first, int64_t rows, float* out) {
+        const Tensor in{
+            reinterpret_cast<std::byte*>(x.data() + first * k), rows, k, 4 * k, Type::f32, Layout::rows};
+        run(**b, matmul_op, MatmulParams{1}, {in, {}, placed->tensor, {}},
+            {{reinterpret_cast<std::byte*>(out), rows, n, 4 * n, Type::f32, Layout::rows}});
+    };
+    for (int64_t r = 0; r < most; ++r) multiply(r, 1, alone.data() + r * n);
+    for (const int64_t rows : {8, 9, 16, 25, 45}) {
+        INFO(table.name << " " << type.name << " " << rows << " rows of " << k << " packed " << pack);
+        std::vector<float> some(static_cast<size_t>(rows * n));
+        multiply(0, rows, some.data());
+        CHECK(std::equal(some.begin(), some.end(), alone.begin()));
+    }
+}
+
+TEST_CASE("rows of products of codes have the bits of one row, however many there are") {
+    for (const KernelTable* table : tables())
+        for (const TypeInfo& type : all_types()) {
+            if (!type.encode || type.block_len == 1) continue;
+            for (const int64_t k : {32, 96, 288, 448, 768})
+                if (k % type.block_len == 0) few_rows_equal_one(*table, type, k, k != 768);
+        }
+}
+
 // Products are added up in 16 bits where they fit.
 TEST_CASE("the largest codes times the largest activations overflow nowhere") {
-    constexpr int64_t n = 40, k = 512, rows = 5;
+    constexpr int64_t n = 40, k = 512, rows = 9;
     std::vector<float> x(rows * k, 1);
     for (size_t i = 0; i < k; ++i) x[k + i] = -1;
     ReferenceBackend reference;
