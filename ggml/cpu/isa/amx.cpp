@@ -5,13 +5,14 @@
 #include "ggml/cpu/isa/headers.h"
 
 #if defined(__clang__)
-#pragma clang attribute push(                                                                          \
-    __attribute__((target(                                                                             \
+#pragma clang attribute push(                                                                                   \
+    __attribute__((target(                                                                                      \
         "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,amx-tile,amx-bf16,amx-int8"))), \
     apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,amx-tile,amx-bf16,amx-int8")
+#pragma GCC target( \
+    "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,amx-tile,amx-bf16,amx-int8")
 #endif
 
 namespace nibble::cpu::amx {
@@ -44,19 +45,19 @@ constexpr const AttentionKernels& attention = avx512::attention_kernels;
 namespace nibble::cpu {
 
 extern const KernelTable amx_table;
-constinit const KernelTable amx_table{.name = "amx",
-                                      .needs = "AVX-512 F, BW, VL, DQ, VNNI, BF16 and AMX tiles with bf16 and int8",
-                                      .available =
-                                          [](const Features& f) {
-                                              return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw &&
-                                                     f.avx512vl && f.avx512dq && f.avx512vnni &&
-                                                     f.avx512bf16 && f.amx_tile && f.amx_bf16 && f.amx_int8;
-                                          },
-                                      .rows = avx512::row_kernels,
-                                      .pack = amx::borrowed::pack,
-                                      .matmul = amx::matmul_kernels,
-                                      .attention = amx::attention_kernels,
-                                      .state = avx512::state_kernels};
+constinit const KernelTable amx_table{
+    .name = "amx",
+    .needs = "AVX-512 F, BW, VL, DQ, VNNI, BF16 and AMX tiles with bf16 and int8",
+    .available =
+        [](const Features& f) {
+            return f.avx2 && f.fma && f.f16c && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
+                   f.avx512vnni && f.avx512bf16 && f.amx_tile && f.amx_bf16 && f.amx_int8;
+        },
+    .rows = avx512::row_kernels,
+    .pack = amx::borrowed::pack,
+    .matmul = amx::matmul_kernels,
+    .attention = amx::attention_kernels,
+    .state = avx512::state_kernels};
 
 }  // namespace nibble::cpu
 
