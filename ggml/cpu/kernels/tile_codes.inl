@@ -6,6 +6,7 @@ template <int i, int base>
 inline F byte_and(I bytes) {
     static_assert(base == 128 || base == 256);
     constexpr int lowest_bit = base == 128 ? 16 : 15;
+    if constexpr (base == 128 && i != 2) return as_float(Pairs::third_byte<i>(bytes, set1_i(0x43000000)));
     const I byte = and_i(shifted<8 * i - lowest_bit>(bytes), set1_i((base - 1) << lowest_bit));
     return as_float(or_i(byte, set1_i(base == 128 ? 0x43000000 : 0x43800000)));
 }
