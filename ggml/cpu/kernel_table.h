@@ -26,8 +26,8 @@ struct Int8Halves {  // of the first and the last 16
     int32_t neg_sum[2];
 };
 inline constexpr int64_t int8_block = 32;
-// Rows lie in tiles of MatmulKernels::int8_rows (the last may be lower), and a tile of h rows holds block after
-// block the h rows of each: every address in a kernel is one pointer plus a constant.
+// Rows lie in tiles of MatmulKernels::int8_rows (the last may be lower), and a tile of h rows holds block
+// after block the h rows of each: every address in a kernel is one pointer plus a constant.
 struct Int8Rows {
     const int8_t* q = nullptr;           // [rows x K]
     const Int8Block* blocks = nullptr;   // [rows x K/32]

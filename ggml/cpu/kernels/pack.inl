@@ -216,7 +216,5 @@ inline void quantize_row(const float* x, int64_t k, int64_t h, int8_t* q, Int8Bl
 }
 
 extern const PackKernels pack_kernels;
-constinit const PackKernels pack_kernels{.lanes = lanes,
-                                         .group_bytes = packed_group_bytes,
-                                         .pack_group = pack_group,
-                                         .quantize = quantize_row};
+constinit const PackKernels pack_kernels{
+    .lanes = lanes, .group_bytes = packed_group_bytes, .pack_group = pack_group, .quantize = quantize_row};

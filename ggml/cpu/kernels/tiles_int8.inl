@@ -44,11 +44,12 @@ class Int8Tiles {
     using Streams = Neighbours<Stream, code_streams>;
     static constexpr int H = Codes::H, M = Codes::M, R = TileMultiplier::rows;
     static constexpr int64_t chunk = Codes::blocks;
+    static constexpr int slots = 4, x = 4, w = 6;  // tile registers: of sums, and the first of the others
 
   public:
     static constexpr int64_t width = CodeStreams<Fmt>::width;
     static constexpr int64_t most_tiles = 2, most_rows = most_tiles * R;  // whose sums are added up together
-    static constexpr int64_t sums_at = 2 * int64_t{sizeof(Codes)} + 4 * R * lanes * 4;
+    static constexpr int64_t sums_at = 2 * int64_t{sizeof(Codes)} + slots * R * lanes * 4;
     static constexpr int64_t bytes = sums_at + most_rows * width * 4;  // of memory
 
     Int8Tiles(const MatmulBlock& b, std::byte* memory)
@@ -108,12 +109,10 @@ class Int8Tiles {
     }
 
   private:
-    static constexpr int slots = 4, x = 4, w = 6;  // tile registers: of sums, and the first of the others
     // A product is stored two products later, when it is done, and added up after another.
     static constexpr int stored_behind = 2, added_behind = 3;
 
-    // Of K.
-    struct Part {
+    struct Part {  // blocks of K of a stream's group
         int64_t number, stream, first, blocks;
     };
     Codes& codes_of(int64_t number) const { return codes_[number % 2]; }
@@ -122,7 +121,7 @@ class Int8Tiles {
         int64_t height;
     };
 
-    // That begins with the part.
+    // From the part on.
     static Stream stream_of(const Streams& streams, const Part& part) {
         Stream stream = streams[part.stream];
         skip(stream, part.first);
