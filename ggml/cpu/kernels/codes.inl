@@ -118,9 +118,9 @@ struct CodeStream {
         if constexpr (P::codes.table_scale != 1) v = v * set1(P::codes.table_scale);
         return v;
     }
-    // Asks for a block's share of its span, scales included, some way ahead, this being one of G streams
-    // whose stretches lie one behind the other: behind its own end it goes on behind the others'.
-    static constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;
+    static constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;  // bytes of a block, with scales
+    // Asks for a block's share of its span some way ahead, this being one of G streams whose stretches lie
+    // one behind the other: behind its own end it goes on behind the others'.
     template <int G = 1, int64_t far = Lookahead::bytes / G, int64_t near = Lookahead::first_level / G>
     [[gnu::always_inline]] void prefetch(int64_t block) const {
         const int64_t at = block * share;

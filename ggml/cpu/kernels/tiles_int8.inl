@@ -20,7 +20,8 @@ struct SignedCodes {
         // Only what is known here: the processors that have tiles look ahead in the same way.
         Stream stream(from.group, Lookahead{.by_levels = true}, from.stretch, from.left);
         Block& to = of[i];
-        stream.template prefetch<code_streams, 12 * Stream::share, 1024>(block);
+        // It is this stream's turn for a whole part: the next one has to come meanwhile.
+        stream.template prefetch<code_streams, 3 * blocks / 2 * Stream::share, 1024>(block);
         stream.begin(block);
 #pragma GCC unroll 8
         for (int j = 0; j < 8; ++j) {

@@ -32,8 +32,8 @@ struct Pairs {
             _mm512_broadcast_i32x4(_mm_set_epi8(15, 14, 15, 14, 11, 10, 11, 10, 7, 6, 7, 6, 3, 2, 3, 2));
         return _mm512_mask_shuffle_epi8(high, 0x3333333333333333u, low, upper);
     }
-    // `rest`, but in place of its third byte byte i of every lane of `bytes`: without a shift, for which
-    // there is one port, the one that multiplies.
+    // `rest` with byte i of every lane of `bytes` as its lane's third byte: without a shift, for which there
+    // is one port, the one that multiplies.
     template <int i>
     [[gnu::always_inline]] static I third_byte(I bytes, I rest) {
         const I place =
