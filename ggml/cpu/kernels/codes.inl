@@ -256,3 +256,17 @@ struct CodePanel {
         store_i(out + vec, odd_words(codes));
     }
 };
+
+// `acc` and what the integer sum of a row and half h of the block that the source is at adds to it: all
+// kernels do this alike, to the last bit. `scale`: the source's for vector v and half h.
+template <class Source>
+[[gnu::always_inline]] inline F add_scaled(const Source& source, int v, int h, F scale, I sum,
+                                           const Int8Block& block, const Int8Halves& halves, F acc) {
+    constexpr int mins = Source::min_halves / Source::halves;
+    acc = fma(to_float(sum), scale * set1(block.d), acc);
+    if constexpr (Source::has_min)
+#pragma GCC unroll 2
+        for (int m = h; m < h + mins; ++m)
+            acc = fma(source.min(v, m), set1(Source::min_halves == 1 ? block.d_sum : halves.d_sum[m]), acc);
+    return acc;
+}

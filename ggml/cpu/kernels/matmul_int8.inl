@@ -161,13 +161,7 @@ template <int r0 = 0, int R, int V, class Source>
 #pragma GCC unroll 16
         for (int r = 0; r < n; ++r) {
             F& sum = acc[r0 + r][v];
-            sum = fma(to_float(sums[v][r]), scale * set1(blocks[r0 + r].d), sum);
-            if constexpr (Source::has_min)
-#pragma GCC unroll 2
-                for (int m = h; m < h + Source::min_halves / H; ++m)
-                    sum = fma(source.min(v, m),
-                              set1(Source::min_halves == 1 ? blocks[r0 + r].d_sum : halves[r0 + r].d_sum[m]),
-                              sum);
+            sum = add_scaled(source, v, h, scale, sums[v][r], blocks[r0 + r], halves[r0 + r], sum);
         }
     }
     if constexpr (r0 + n < R) add_half<r0 + n>(source, h, q, blocks, halves, acc);

@@ -335,9 +335,10 @@ inline void with_tiles(const MatmulBlock& b, Fn fn) {
     });
 }
 
-// What tiles do not multiply is left to the kernels of namespace borrowed.
+// What tiles do not multiply is left to the kernels of namespace borrowed. So are up to stream_rows rows of
+// int8: vectors are as fast with them, and they lie in one tile for both.
 inline void tiled_matmul(const MatmulBlock& b) {
-    if (b.operand == Operand::int8) return multiply_int8(b);
+    if (b.operand == Operand::int8 && b.m > stream_rows) return multiply_int8(b);
     if (b.operand != Operand::bf16) return borrowed::matmul.block(b);
     if (in_registers(b)) return multiply_in_registers<PlainResults>(b, PlainResults(b), {b.w});
     with_tiles(b, [&](const auto& weights, std::byte* packed) { tiled_block(b, weights, packed); });

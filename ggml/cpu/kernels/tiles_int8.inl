@@ -6,12 +6,16 @@ template <class Fmt>
 struct SignedCodes {
     using Stream = CodeStream<Fmt>;
     static constexpr int64_t blocks = 8;  // most of a part
-    static constexpr int H = Stream::halves, M = Stream::min_halves;
+    static constexpr int H = Stream::halves;
     static constexpr int64_t quad_bytes = lanes * 4, half_bytes = 8 / H * quad_bytes;
 
-    struct Block {
+    struct Block {  // a source as matmul_int8.inl has them, but for the codes
+        static constexpr int halves = H, min_halves = Stream::min_halves;
+        static constexpr bool has_min = Stream::has_min;
         alignas(64) std::byte codes[8 * quad_bytes];
-        float scales[H][lanes], mins[Stream::has_min ? M : 1][lanes];
+        float scales[H][lanes], mins[has_min ? min_halves : 1][lanes];
+
+        F min(int, int m) const { return load(mins[m]); }
     };
     Block of[blocks];
 
@@ -33,7 +37,7 @@ struct SignedCodes {
         for (int h = 0; h < H; ++h) store(to.scales[h], stream.scale(0, h));
         if constexpr (Stream::has_min)
 #pragma GCC unroll 2
-            for (int m = 0; m < M; ++m) store(to.mins[m], stream.min(0, m));
+            for (int m = 0; m < Stream::min_halves; ++m) store(to.mins[m], stream.min(0, m));
     }
 };
 
@@ -43,7 +47,7 @@ class Int8Tiles {
     using Codes = SignedCodes<Fmt>;
     using Stream = typename Codes::Stream;
     using Streams = Neighbours<Stream, code_streams>;
-    static constexpr int H = Codes::H, M = Codes::M, R = TileMultiplier::rows;
+    static constexpr int H = Codes::H, R = TileMultiplier::rows;
     static constexpr int64_t chunk = Codes::blocks;
     static constexpr int slots = 4, x = 4, w = 6;  // tile registers: of sums, and the first of the others
 
@@ -181,7 +185,11 @@ class Int8Tiles {
             if (h == 0 && i < behind.blocks) to.write(stream, moves ? slot / H : i, i);
             product.template operator()<(slot + added_behind) % slots>();
             if (i >= part.blocks) return;
-            add_block(*codes, h, products + slot * R * lanes, blocks, halves, acc);
+            const F scale = load(codes->scales[h]);
+#pragma GCC unroll 16
+            for (int r = 0; r < R; ++r)
+                acc[r] = add_scaled(*codes, 0, h, scale, load_i(products + (slot * R + r) * lanes), blocks[r],
+                                    halves[r], acc[r]);
             if (h + 1 == H) ++codes, blocks += height, halves += height;
         };
         for (int64_t i = 0; i < part.blocks; i += slots / H) {
@@ -193,21 +201,6 @@ class Int8Tiles {
         }
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) store(c + r * width, acc[r]);
-    }
-    // As in matmul_int8.inl.
-    [[gnu::always_inline]] static void add_block(const typename Codes::Block& codes, int h,
-                                                 const int32_t* sums, const Int8Block* blocks,
-                                                 const Int8Halves* halves, F (&acc)[R]) {
-        const F scale = load(codes.scales[h]);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-            acc[r] = fma(to_float(load_i(sums + r * lanes)), scale * set1(blocks[r].d), acc[r]);
-            if constexpr (Stream::has_min)
-#pragma GCC unroll 2
-                for (int i = h; i < h + M / H; ++i)
-                    acc[r] =
-                        fma(load(codes.mins[i]), set1(M == 1 ? blocks[r].d_sum : halves[r].d_sum[i]), acc[r]);
-        }
     }
 
     const MatmulBlock& b_;
@@ -233,9 +226,7 @@ inline void int8_product(const MatmulBlock& b) {
     });
 }
 
-// Up to stream_rows vectors are as fast; those read tiles of more rows in no other order than their own.
 inline void multiply_int8(const MatmulBlock& b) {
-    if (b.m <= stream_rows) return borrowed::matmul.block(b);
     visit_format(b.type->type, [&]<class Fmt>() {
         if constexpr (code_layout<Fmt>().bits > 0) int8_product<Fmt>(b);
     });
