@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ggml/cpu/bandwidth.h"
@@ -20,6 +21,7 @@ struct CpuOptions {
     // A row has the same bits in every product. False: in those of more than few_rows (kernel_table.h) it may
     // have others, where an instruction set has a faster arithmetic for them.
     bool deterministic = true;
+    std::optional<cpu::Streaming> streaming = std::nullopt;  // instead of what suits this processor
 };
 
 class CpuBackend final : public Backend {
@@ -49,16 +51,16 @@ class CpuBackend final : public Backend {
   private:
     CpuBackend(const cpu::KernelTable* kernels, std::unique_ptr<ThreadPool> pool, const CpuOptions& options)
         : kernels_(kernels),
-          lookahead_(cpu::lookahead(*kernels)),
+          streaming_(options.streaming.value_or(cpu::streaming(*kernels))),
           pool_(std::move(pool)),
           pack_(options.pack),
           deterministic_(options.deterministic) {}
     cpu::Exec exec() const {
-        return {kernels_, pool_.get(), lookahead_, cpu::features().last_level / 2, deterministic_};
+        return {kernels_, pool_.get(), streaming_, cpu::features().last_level / 2, deterministic_};
     }
 
     const cpu::KernelTable* kernels_;
-    cpu::Lookahead lookahead_;
+    cpu::Streaming streaming_;
     std::unique_ptr<ThreadPool> pool_;
     bool pack_, deterministic_;
 };

@@ -16,7 +16,7 @@ inline constexpr int32_t largest_head = 1024;
 struct Exec {
     const KernelTable* kernels;
     ThreadPool* pool;
-    Lookahead lookahead;
+    Streaming streaming;
     int64_t kept_result;        // bytes of a result that are still in the cache when it is read
     bool deterministic = true;  // products of many rows have the bits of those of one
 

@@ -92,7 +92,7 @@ MatmulBlock block_of(const Exec& exec, const Operands& operands, const Tensor& x
     b.w = w.row<std::byte>(n0);
     b.w_stride = w.stride;
     b.packed = w.layout == Layout::packed;
-    b.lookahead = exec.lookahead;
+    b.streaming = exec.streaming;
     b.n = std::min(n, w.rows - n0);
     b.k = x.cols;
     b.m = std::min(rows, x.rows - r0);

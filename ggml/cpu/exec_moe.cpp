@@ -130,7 +130,7 @@ void run_block(const Work& w, const Block& k, int worker) {
     b.w = weight.row<std::byte>(k.expert * w.n + k.n0);
     b.w_stride = weight.stride;
     b.packed = weight.layout == Layout::packed;
-    b.lookahead = w.exec.lookahead;
+    b.streaming = w.exec.streaming;
     b.n = k.columns;
     b.k = w.k;
     b.m = k.rows;

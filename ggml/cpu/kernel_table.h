@@ -48,18 +48,21 @@ enum class Operand : uint8_t { f32, bf16, int8 };
 // each; with one row a tile that is row after row.
 inline constexpr int64_t bf16_step = 32;
 
-// Kernels ask for weights that stream by so many bytes before their use, if so many rows of activations meet
-// them: a block of weights then takes so long that the processor does not look far enough ahead by itself.
-// With fewer rows it does, and asking costs. Panels are always filled so. Where integer codes go in several
-// streams, each asks by its share of the distance; streams of reals ask by all of it.
-struct Lookahead {
+// How weights come from memory best, which is up to the processor: from so many places at once, and asked for
+// so many bytes before their use if so many rows of activations meet them: a block of weights then takes so
+// long that the processor does not look far enough ahead by itself. With fewer rows it does, and asking
+// costs. Panels are always filled so, from one place.
+struct Streaming {
     static constexpr int never = 1 << 30;
-    static constexpr int64_t bytes = 4096, first_level = 2048;
     int code_rows = 3;      // integer codes; one, if their scales are integers: more work per byte
     int real_rows = never;  // packed f32, f16, bf16
+    int code_streams = 1;   // integer codes of so many places at once, each asked for by its share of `bytes`
+    int real_groups = 4;    // of outputs at once, for one or two rows; a power of two, at most four
+    int64_t bytes = 4096;
     // Into the second-level cache from `bytes` on and into the first one from first_level on, not into the
     // first one from `bytes` on: for processors whose first level waits for few lines at a time.
     bool by_levels = false;
+    int64_t first_level = 2048;
 };
 
 // out[m x n] = x[m x K] * W[n x K]^T (+ bias) (+ residual), some rows and columns of a matmul.
@@ -71,7 +74,7 @@ struct MatmulBlock {
     const std::byte* w = nullptr;  // first weight row of the block; when packed, first of a group
     int64_t w_stride = 0;          // bytes per row
     bool packed = false;           // rows lie in groups, see ggml/cpu/packed.h
-    Lookahead lookahead;
+    Streaming streaming;
     int64_t n = 0;  // weight rows = output columns
     int64_t k = 0;
     int64_t m = 0;  // activation rows
@@ -266,7 +269,7 @@ inline int64_t partial_floats(const AttentionParams& p) {
 }
 
 // What was measured best for these kernels on this machine's processor, or on one like it.
-Lookahead lookahead(const KernelTable& kernels, const Features& machine = features());
+Streaming streaming(const KernelTable& kernels, const Features& machine = features());
 
 // All tables compiled into this binary, plainest first.
 std::span<const KernelTable* const> compiled_tables();

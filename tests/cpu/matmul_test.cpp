@@ -158,35 +158,61 @@ TEST_CASE("rows of products of more than a few have the same bits, however many 
         }
 }
 
-// Whatever multiplies them: vectors one row, tiles 16 of them and several tiles in turn. Columns end behind
-// four groups that are streamed side by side, K inside of what tiles go through at once.
-void few_rows_equal_one(const KernelTable& table, const TypeInfo& type, int64_t k, bool pack) {
-    constexpr int64_t n = 72, most = 45;
-    const auto b = CpuBackend::create({1, "", pack, &table});
-    REQUIRE(b);
-    std::vector<float> x = normal(static_cast<size_t>(most * k), 4), alone(most * n);
-    const Encoded w = encoded(type.type, normal(static_cast<size_t>(n * k), 5), n, k);
-    const auto placed = (*b)->place(w.tensor, WeightUse::matmul);
-    REQUIRE(placed);
-    const auto multiply = [&](int64_t first, int64_t rows, float* out) {
-        const Tensor in{
-            reinterpret_cast<std::byte*>(x.data() + first * k), rows, k, 4 * k, Type::f32, Layout::rows};
-        run(**b, matmul_op, MatmulParams{1}, {in, {}, placed->tensor, {}},
-            {{reinterpret_cast<std::byte*>(out), rows, n, 4 * n, Type::f32, Layout::rows}});
-    };
-    for (int64_t r = 0; r < most; ++r) multiply(r, 1, alone.data() + r * n);
-    for (const int64_t rows : {8, 9, 16, 25, 45}) {
-        INFO(table.name << " " << type.name << " " << rows << " rows of " << k << " packed " << pack);
-        std::vector<float> some(static_cast<size_t>(rows * n));
-        multiply(0, rows, some.data());
-        CHECK(std::equal(some.begin(), some.end(), alone.begin()));
+// Rows times n x k weights on a backend that streams them in some way.
+class FewRows {
+  public:
+    static constexpr int64_t n = 72, most = 45;
+
+    FewRows(const KernelTable& table, const Tensor& w, bool pack, const cpu::Streaming& streaming)
+        : k_(w.cols), x_(normal(static_cast<size_t>(most * k_), 4)) {
+        auto b = CpuBackend::create({1, "", pack, &table, true, streaming});
+        REQUIRE(b);
+        backend_ = std::move(*b);
+        auto placed = backend_->place(w, WeightUse::matmul);
+        REQUIRE(placed);
+        w_ = std::move(*placed);
     }
+    std::vector<float> multiply(int64_t first, int64_t rows) {
+        std::vector<float> out(static_cast<size_t>(rows * n));
+        const Tensor in{
+            reinterpret_cast<std::byte*>(x_.data() + first * k_), rows, k_, 4 * k_, Type::f32, Layout::rows};
+        run(*backend_, matmul_op, MatmulParams{1}, {in, {}, w_.tensor, {}}, {tensor(out, rows, n)});
+        return out;
+    }
+
+  private:
+    int64_t k_;
+    std::vector<float> x_;
+    std::unique_ptr<CpuBackend> backend_;
+    PlacedWeight w_;
+};
+
+// Whatever multiplies them: vectors one row, tiles 16 of them and several tiles in turn, and wherever weights
+// come from: one place or several. Columns end behind four groups that are streamed side by side, K inside of
+// what tiles go through at once.
+void few_rows_equal_one(const KernelTable& table, const TypeInfo& type, int64_t k, bool pack) {
+    const Encoded w = encoded(type.type, normal(static_cast<size_t>(FewRows::n * k), 5), FewRows::n, k);
+    FewRows one(table, w.tensor, pack, {.code_streams = 1, .real_groups = 1});
+    FewRows several(table, w.tensor, pack,
+                    {.code_rows = 1, .real_rows = 1, .code_streams = 4, .real_groups = 4, .by_levels = true});
+    std::vector<float> alone;
+    for (int64_t r = 0; r < FewRows::most; ++r) {
+        const auto row = (r % 2 == 0 ? one : several).multiply(r, 1);
+        alone.insert(alone.end(), row.begin(), row.end());
+    }
+    const auto equal = [&](FewRows& product, int64_t rows) {
+        INFO(table.name << " " << type.name << " " << rows << " rows of " << k << " packed " << pack);
+        const auto some = product.multiply(0, rows);
+        CHECK(std::equal(some.begin(), some.end(), alone.begin()));
+    };
+    for (const int64_t rows : {2, 8, 25}) equal(one, rows);
+    for (const int64_t rows : {2, 8, 9, 16, 25, 45}) equal(several, rows);
 }
 
-TEST_CASE("rows of products of codes have the bits of one row, however many there are") {
+TEST_CASE("rows of products have the bits of one row, however many there are and from how many places") {
     for (const KernelTable* table : tables())
         for (const TypeInfo& type : all_types()) {
-            if (!type.encode || type.block_len == 1) continue;
+            if (!type.encode) continue;
             for (const int64_t k : {32, 96, 288, 448, 768})
                 if (k % type.block_len == 0) few_rows_equal_one(*table, type, k, k != 768);
         }

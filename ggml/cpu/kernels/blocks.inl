@@ -10,9 +10,8 @@ constexpr int64_t small_rows = 48;  // up to here panels are small: filling and 
 // Up to here a group of weights is streamed for every stream_rows rows, from the cache after the first time:
 // cheaper than a panel, and the weights pass through memory once.
 constexpr int64_t streamed_rows = 4 * stream_rows;
-// So many streams of codes at once, each through at least so many bytes before it jumps to where the others'
-// end: where one begins anew, memory has to wait.
-constexpr int code_streams = 4;
+// A stream of codes goes through at least so many bytes before it jumps to where the others' end: where one
+// begins anew, memory has to wait.
 constexpr int64_t least_stretch = 32 * 1024;
 // Most panels that share the words of a tile's activations.
 constexpr int64_t word_panels = word_sums ? 4 : 1;

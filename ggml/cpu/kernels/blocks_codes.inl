@@ -36,15 +36,17 @@ inline void panel_codes(const MatmulBlock& b, int64_t panels = 1) {
                 const int64_t group = at < n ? at : 0;  // a missing group repeats the first
                 const std::byte* w = packed_group(b, n0 + group, b.scratch + panel_bytes + tile_bytes);
                 const auto v = static_cast<int>(at % code_columns / lanes);
-                panel_of(at).fill(Stream(w, b.lookahead), first, count, v);
+                panel_of(at).fill(Stream(w, b.streaming), first, count, v);
             }
             for (int64_t r = 0; r < b.m; r += stream_rows) {
                 const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
                 Int8Rows x = b.xq.tile(r, m, first, b.k);
                 x.q = Panel::activations(x.q, count * m, activations);
-                for (int64_t at = 0; at < n; at += code_columns)
-                    int8_rows(m, Neighbours<Panel, 1>{panel_of(at)}, count, x, c + r * columns + at, columns,
+                for (int64_t at = 0; at < n; at += code_columns) {
+                    const Panel panel = panel_of(at);
+                    int8_rows(m, Neighbours<Panel, 1>{panel}, count, x, c + r * columns + at, columns,
                               first == 0);
+                }
             }
         }
         finish(b, n0, n, 0, b.m, c, columns);
@@ -72,5 +74,5 @@ inline void code_block(const MatmulBlock& b) {
 
 inline size_t code_scratch(const TypeInfo& type, int64_t k, bool packed) {
     return static_cast<size_t>(panel_bytes + tile_bytes) +
-           (packed ? 0 : code_streams * packed_group_bytes(type, k));
+           (packed ? 0 : most_streams * packed_group_bytes(type, k));
 }

@@ -16,16 +16,16 @@ inline I plane_quad(const I* vectors) {
     return and_i(shifted<bits*(j % quads) - to>(vectors[j / quads]), set1_i8(((1 << bits) - 1) << to));
 }
 
-// Quads j .. 7 of a block whose codes are a plane of `main` bits and one of `extra` bits above them.
+// Quads j .. 7 of a block whose codes are a plane of `main` bits and one of `extra` bits above them. Inlined
+// by force, like load_codes() and begin() below: called, they would hand eight vectors over through memory.
 template <int main, int extra, int j = 0>
-inline void join_planes(const I* planes, I* quads) {
+[[gnu::always_inline]] inline void join_planes(const I* planes, I* quads) {
     quads[j] = plane_quad<main, 0, j>(planes);
     if constexpr (extra > 0) quads[j] = or_i(quads[j], plane_quad<extra, main, j>(planes + main));
     if constexpr (j < 7) join_planes<main, extra, j + 1>(planes, quads);
 }
 
-// The eight quads of a block of 32 columns. Inlined by force, like begin() below: called, it would hand its
-// eight vectors over through memory.
+// The eight quads of a block of 32 columns.
 template <int bits>
 [[gnu::always_inline]] inline void load_codes(const std::byte* p, I (&quads)[8]) {
     constexpr int vec = lanes * 4;
@@ -92,19 +92,26 @@ struct CodeStream {
 
     const std::byte* group;
     int64_t stretch, left;  // bytes it goes through without a gap, and of these from `group` on
-    int ahead_rows;         // so many rows of activations ask for what comes
-    bool by_levels;         // see Lookahead
+    int64_t jump;           // over the others' behind its end
+    int64_t far, near;      // what is asked for is so many bytes ahead, see Streaming
+    bool by_levels;
+    int ahead_rows;  // so many rows of activations ask for it
     I quads[8];
     F scales[halves], mins[min_halves];
     I integers;  // of the halves that are joined, as words
     Table16 table;
 
-    CodeStream(const std::byte* rows, const Lookahead& l, int64_t stretch_bytes = 0, int64_t left_bytes = 0)
+    // One of so many streams, whose stretches lie one behind the other; how far ahead is for each of them.
+    CodeStream(const std::byte* rows, const Streaming& l, int64_t streams = 1, int64_t stretch_bytes = 0,
+               int64_t left_bytes = 0)
         : group(rows),
           stretch(stretch_bytes),
           left(left_bytes),
-          ahead_rows(has_factors ? 1 : l.code_rows),
-          by_levels(l.by_levels) {
+          jump((streams - 1) * stretch),
+          far(l.bytes),
+          near(l.first_level),
+          by_levels(l.by_levels),
+          ahead_rows(has_factors ? 1 : l.code_rows) {
         if constexpr (P::codes.table) table = load_table(P::codes.levels.data(), weight_offset);
     }
 
@@ -119,12 +126,10 @@ struct CodeStream {
         return v;
     }
     static constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;  // bytes of a block, with scales
-    // Asks for a block's share of its span some way ahead, this being one of G streams whose stretches lie
-    // one behind the other: behind its own end it goes on behind the others'.
-    template <int G = 1, int64_t far = Lookahead::bytes / G, int64_t near = Lookahead::first_level / G>
+    // Asks for a block's share of its span some way ahead; behind its own end it goes on behind the others'.
     [[gnu::always_inline]] void prefetch(int64_t block) const {
         const int64_t at = block * share;
-        ask_ahead<share, far, near>(group + at + (at + far >= left ? (G - 1) * stretch : 0), by_levels);
+        ask_ahead<share>(group + at + (at + far >= left ? jump : 0), far, near, by_levels);
     }
     [[gnu::always_inline]] void begin(int64_t block) {
         const int64_t in_span = block % blocks;
@@ -176,7 +181,7 @@ struct CodeStream {
 // Up to G sources, each a stretch behind the one before.
 template <class Source, int G>
 struct Neighbours {
-    Source first;
+    const Source& first;
     int64_t n = 1;
 
     Source operator[](int64_t i) const {

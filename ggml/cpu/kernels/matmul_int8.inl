@@ -177,8 +177,8 @@ template <int n, class Fn>
 // A tile of R activation rows against the blocks [0, n) of neighbouring sources: against all G of them, or
 // so many as there are. In the latter case the sums are in memory while it is another's turn.
 template <int R, bool all, class Source, int G>
-inline void int8_tile(const Neighbours<Source, G>& sources, int64_t n, Int8Rows x, float* c, int64_t ldc,
-                      bool from_zero) {
+[[gnu::always_inline]] inline void int8_tile(const Neighbours<Source, G>& sources, int64_t n, Int8Rows x,
+                                             float* c, int64_t ldc, bool from_zero) {
     constexpr int V = Source::vectors, H = Source::halves;
     const auto each = [&](const auto& fn) __attribute__((always_inline)) {
         if constexpr (all)
@@ -198,7 +198,7 @@ inline void int8_tile(const Neighbours<Source, G>& sources, int64_t n, Int8Rows 
         each([&](int64_t g) __attribute__((always_inline)) {
             Source source = sources[g];
             if constexpr (Source::streams)
-                if (R >= source.ahead_rows) source.template prefetch<G>(b);
+                if (R >= source.ahead_rows) source.prefetch(b);
             source.begin(b);
 #pragma GCC unroll 2
             for (int h = 0; h < H; ++h) add_half(source, h, x.q, x.blocks, x.halves, acc[g]);
@@ -214,9 +214,12 @@ inline void int8_tile(const Neighbours<Source, G>& sources, int64_t n, Int8Rows 
 
 // A tile of `rows` <= R. Of one row it is written out for whole neighbourhoods: generation is that.
 template <int R = stream_rows, class Source, int G>
-inline void int8_rows(int64_t rows, const Neighbours<Source, G>& sources, int64_t n, const Int8Rows& x,
-                      float* c, int64_t ldc, bool from_zero) {
+[[gnu::always_inline]] inline void int8_rows(int64_t rows, const Neighbours<Source, G>& sources, int64_t n,
+                                             const Int8Rows& x, float* c, int64_t ldc, bool from_zero) {
     constexpr bool all = G == 1;
+    if constexpr (R == stream_rows && !all)
+        if (sources.n == 1)
+            return int8_rows(rows, Neighbours<Source, 1>{sources.first}, n, x, c, ldc, from_zero);
     if constexpr (R == 1 && !all)
         if (sources.n == G) return int8_tile<R, true>(sources, n, x, c, ldc, from_zero);
     if (rows == R) return int8_tile<R, all>(sources, n, x, c, ldc, from_zero);

@@ -143,7 +143,7 @@ template <class Rows, int R, int V>
 inline void packed_tile(const MatmulBlock& b, const std::byte* w, const Activations<Rows>& a, float* c,
                         int64_t ldc) {
     const int64_t group_bytes = (a.k + Rows::parts - 1) / Rows::parts * lanes * 4;
-    const bool asks = R >= b.lookahead.real_rows;
+    const bool asks = R >= b.streaming.real_rows;
     F acc[R][V];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
@@ -155,8 +155,8 @@ inline void packed_tile(const MatmulBlock& b, const std::byte* w, const Activati
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
             if (asks)
-                ask_ahead<lanes * 4, Lookahead::bytes, Lookahead::first_level>(w + v * group_bytes,
-                                                                               b.lookahead.by_levels);
+                ask_ahead<lanes * 4>(w + v * group_bytes, b.streaming.bytes, b.streaming.first_level,
+                                     b.streaming.by_levels);
             unit[v] = load_i(w + v * group_bytes);
         }
 #pragma GCC unroll 2

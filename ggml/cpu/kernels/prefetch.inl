@@ -9,9 +9,9 @@ template <int64_t bytes, int locality = 3>
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, locality);
 }
 
-// The lines of [p, p + bytes), `far` ahead; by levels `near` as well, see Lookahead.
-template <int64_t bytes, int64_t far, int64_t near>
-[[gnu::always_inline]] inline void ask_ahead(const std::byte* p, bool by_levels) {
+// The lines of [p, p + bytes), `far` ahead; by levels `near` as well, see Streaming.
+template <int64_t bytes>
+[[gnu::always_inline]] inline void ask_ahead(const std::byte* p, int64_t far, int64_t near, bool by_levels) {
     if (!by_levels) return prefetch_lines<bytes>(p + far);
 #pragma GCC unroll 8
     for (int64_t i = 0; i < bytes; i += 64) {

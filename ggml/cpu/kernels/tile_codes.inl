@@ -17,13 +17,13 @@ template <class Fmt>
 struct CodeUnit {
     using Stream = CodeStream<Fmt>;
     const std::byte* group;
-    const Lookahead& lookahead;
+    const Streaming& streaming;
     int64_t block;
     F scale[Stream::halves], base[Stream::min_halves];
 
-    [[gnu::always_inline]] CodeUnit(const std::byte* of_group, const Lookahead& l, int64_t number)
-        : group(of_group), lookahead(l), block(number) {
-        Stream here(group, lookahead);
+    [[gnu::always_inline]] CodeUnit(const std::byte* of_group, const Streaming& l, int64_t number)
+        : group(of_group), streaming(l), block(number) {
+        Stream here(group, streaming);
         here.begin(block);
 #pragma GCC unroll 2
         for (int h = 0; h < Stream::halves; ++h) scale[h] = no_nan(here.scale(0, h));
@@ -39,7 +39,7 @@ struct CodeUnit {
     template <int quad>
     [[gnu::always_inline]] void write(std::byte* tile) const {
         std::byte* const out = tile + quad * 2 * lanes * 4;
-        Stream here(group, lookahead);
+        Stream here(group, streaming);
         if constexpr (quad == 0) here.prefetch(block);
         here.begin(block);
         const I q = here.panel_codes(quad);

@@ -55,7 +55,7 @@ struct CodeTiles {
     int64_t units(const TilePart& p) const { return p.groups * (p.k / int8_block); }
     [[gnu::always_inline]] Unit unit(const TilePart& p, int64_t i) const {
         const int64_t each = p.k / int8_block, v = i < each ? 0 : 1, at = i - v * each;
-        return {{p.group + v * group_bytes, b.lookahead, p.k0 / int8_block + at},
+        return {{p.group + v * group_bytes, b.streaming, p.k0 / int8_block + at},
                 panel(p) + v * panel_half + at * register_bytes};
     }
     template <int quad>
@@ -356,7 +356,7 @@ inline void tiled_gated(const GatedBlock& b) {
 inline size_t tiled_scratch(const TypeInfo& type, int64_t k, bool packed) {
     const size_t other = borrowed::matmul.scratch(type, k, packed);
     const size_t own = static_cast<size_t>(2 * (tiled_sums_bytes + tiled_panel_bytes)) +
-                       (packed ? 0 : code_streams * packed_group_bytes(type, k));
+                       (packed ? 0 : most_streams * packed_group_bytes(type, k));
     return own > other ? own : other;
 }
 

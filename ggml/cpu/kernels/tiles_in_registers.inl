@@ -14,10 +14,10 @@ class CodeColumns {
 
     // `ring`: memory of `slots` tiles.
     CodeColumns(const MatmulBlock& b, const std::byte* group, std::byte* ring)
-        : group_(group), lookahead_(b.lookahead), ring_(ring), steps_(b.xb_stride / bf16_step) {}
+        : group_(group), streaming_(b.streaming), ring_(ring), steps_(b.xb_stride / bf16_step) {}
     const std::byte* tile(int64_t step) const { return slot(step); }
     [[gnu::always_inline]] Unit unit(int64_t step) const {  // behind the last step: of any, into a free slot
-        return {{group_, lookahead_, step < steps_ ? step : steps_ - 1}, slot(step)};
+        return {{group_, streaming_, step < steps_ ? step : steps_ - 1}, slot(step)};
     }
     template <int quad, int end>
     [[gnu::always_inline]] static void prepare(const Unit& u) {
@@ -29,7 +29,7 @@ class CodeColumns {
     std::byte* slot(int64_t step) const { return ring_ + step % slots * register_bytes; }
 
     const std::byte* group_;
-    const Lookahead& lookahead_;
+    const Streaming& streaming_;
     std::byte* ring_;
     int64_t steps_;
 };

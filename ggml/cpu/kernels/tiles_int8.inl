@@ -21,11 +21,13 @@ struct SignedCodes {
 
     // Block `block` of a stream is the i-th one.
     [[gnu::always_inline]] void write(const Stream& from, int64_t block, int64_t i) {
-        // Only what is known here: the processors that have tiles look ahead in the same way.
-        Stream stream(from.group, Lookahead{.by_levels = true}, from.stretch, from.left);
+        // Only what is known here: the processors that have tiles look ahead in the same way. It is this
+        // stream's turn for a whole part: the next one has to come meanwhile.
+        constexpr Streaming ahead{
+            .bytes = 3 * blocks / 2 * Stream::share, .by_levels = true, .first_level = 1024};
+        Stream stream(from.group, ahead, most_streams, from.stretch, from.left);
         Block& to = of[i];
-        // It is this stream's turn for a whole part: the next one has to come meanwhile.
-        stream.template prefetch<code_streams, 3 * blocks / 2 * Stream::share, 1024>(block);
+        stream.prefetch(block);
         stream.begin(block);
 #pragma GCC unroll 8
         for (int j = 0; j < 8; ++j) {
@@ -46,7 +48,7 @@ template <class Fmt>
 class Int8Tiles {
     using Codes = SignedCodes<Fmt>;
     using Stream = typename Codes::Stream;
-    using Streams = Neighbours<Stream, code_streams>;
+    using Streams = Neighbours<Stream, most_streams>;
     static constexpr int H = Codes::H, R = TileMultiplier::rows;
     static constexpr int64_t chunk = Codes::blocks;
     static constexpr int slots = 4, x = 4, w = 6;  // tile registers: of sums, and the first of the others

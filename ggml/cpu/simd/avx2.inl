@@ -5,6 +5,7 @@ using I = __m256i;
 constexpr int lanes = 8;
 constexpr int tile_rows = 6, tile_vecs = 2;  // float tile: 12 accumulators of 16 registers
 constexpr int64_t stream_rows = 4;           // activation rows of a streamed or integer tile
+constexpr int64_t most_streams = 4;          // of codes at once, where memory wants several
 
 inline __m256i first_lanes(int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),

@@ -5,6 +5,7 @@ using I = __m512i;
 constexpr int lanes = 16;
 constexpr int tile_rows = 6, tile_vecs = 4;  // float tile: 24 accumulators of 32 registers
 constexpr int64_t stream_rows = 8;           // activation rows of a streamed or integer tile
+constexpr int64_t most_streams = 4;          // of codes at once, where memory wants several
 
 inline __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 

@@ -5,6 +5,7 @@ using I = int32x4_t;
 constexpr int lanes = 4;
 constexpr int tile_rows = 6, tile_vecs = 4;  // float tile: 24 accumulators of 32 registers
 constexpr int64_t stream_rows = 8;           // activation rows of a streamed or integer tile
+constexpr int64_t most_streams = 1;          // of codes at once, where memory wants several
 
 inline F zero() { return vdupq_n_f32(0); }
 inline F set1(float x) { return vdupq_n_f32(x); }
