@@ -1,5 +1,5 @@
-// The kernels of isa/avx512vnni.cpp, isa/avx512bf16.cpp and isa/amx.cpp with their instructions in software;
-// and the tables. See emulated.h.
+// The kernels of isa/amx.cpp with its instructions in software; and the tables.
+// See emulated.h.
 #include "tests/isa/emulated.h"
 
 #if defined(__x86_64__) && !defined(NIBBLE_SANITIZED)
@@ -22,37 +22,6 @@
 namespace nibble::cpu::emulated {
 
 #include "tests/isa/avx512_ops.inl"
-
-namespace avx512vnni {
-
-namespace borrowed {
-constexpr const MatmulKernels& matmul = avx512::matmul_kernels;
-}  // namespace borrowed
-
-// clang-format off
-#include "ggml/cpu/simd/avx512.inl"
-#include "ggml/cpu/simd/vnni512_dot.inl"
-#include "ggml/cpu/kernels/codes_alone.inl"
-// clang-format on
-
-}  // namespace avx512vnni
-
-namespace avx512bf16 {
-
-namespace borrowed {
-constexpr const PackKernels& pack = avx512vnni::pack_kernels;
-constexpr const MatmulKernels& matmul = avx512vnni::matmul_kernels;
-constexpr const AttentionKernels& attention = avx512::attention_kernels;
-}  // namespace borrowed
-
-// clang-format off
-#include "ggml/cpu/simd/avx512.inl"
-#include "ggml/cpu/simd/vnni512_dot.inl"
-#include "ggml/cpu/simd/avx512bf16_pairs.inl"
-#include "ggml/cpu/kernels/pairs_alone.inl"
-// clang-format on
-
-}  // namespace avx512bf16
 
 namespace amx {
 

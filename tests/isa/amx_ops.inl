@@ -30,20 +30,20 @@ class TileUnitOfThread {
     void release() {
         for (Tile& tile : tiles_) tile.rows = 0;
     }
-    void zero(int t) { std::memset(configured(t).data, 0, sizeof tiles_[t].data); }
-    void load(int t, const std::byte* from, int64_t stride) {
+    [[gnu::noinline]] void zero(int t) { std::memset(configured(t).data, 0, sizeof tiles_[t].data); }
+    [[gnu::noinline]] void load(int t, const std::byte* from, int64_t stride) {
         zero(t);
         for (int r = 0; r < tiles_[t].rows; ++r)
             std::memcpy(tiles_[t].data[r], from + r * stride, static_cast<size_t>(tiles_[t].row_bytes));
     }
-    void store(int t, std::byte* to, int64_t stride) {
+    [[gnu::noinline]] void store(int t, std::byte* to, int64_t stride) {
         for (int r = 0; r < configured(t).rows; ++r)
             std::memcpy(to + r * stride, tiles_[t].data[r], static_cast<size_t>(tiles_[t].row_bytes));
     }
 
     // Even and odd columns are two chains of fused operations, added to each other and then to the sum;
     // numbers below the normal ones count as zero, on the way in and out.
-    void dot_bf16(int sum, int a, int b) {
+    [[gnu::noinline]] void dot_bf16(int sum, int a, int b) {
         each_sum(sum, a, b, [&](int r, int n, int pairs) {
             float chain[2] = {0, 0};
             for (int k = 0; k < 2 * pairs; ++k)
@@ -53,7 +53,7 @@ class TileUnitOfThread {
             put(sum, r, n, normal(normal(at<float>(sum, r, n)) + normal(chain[0] + chain[1])));
         });
     }
-    void dot_int8(int sum, int a, int b) {
+    [[gnu::noinline]] void dot_int8(int sum, int a, int b) {
         each_sum(sum, a, b, [&](int r, int n, int quads) {
             int32_t total = at<int32_t>(sum, r, n);
             for (int k = 0; k < 4 * quads; ++k)

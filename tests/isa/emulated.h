@@ -18,5 +18,13 @@ extern const MatmulKernels matmul_kernels;
 extern const AttentionKernels attention_kernels;
 extern const StateKernels state_kernels;
 }  // namespace cpu::emulated::avx512
+namespace cpu::emulated::avx512vnni {
+extern const PackKernels pack_kernels;
+extern const MatmulKernels matmul_kernels;
+}  // namespace cpu::emulated::avx512vnni
+namespace cpu::emulated::avx512bf16 {
+extern const MatmulKernels matmul_kernels;
+extern const AttentionKernels attention_kernels;
+}  // namespace cpu::emulated::avx512bf16
 
 }  // namespace nibble
