@@ -61,11 +61,11 @@ Result<const KernelTable*> select_table(std::string_view name, const Features& m
 
 // docs/performance.md, "How far ahead", has the figures.
 Streaming streaming(const KernelTable& kernels, const Features& machine) {
-    Streaming l;
-    if (kernels.pack.lanes == 8) l.code_rows = 1;  // AVX2 and AVX-VNNI: no processor looks as far
-    if (machine.amd_zen5) l = {.code_rows = 1, .real_rows = 1, .real_groups = 1, .bytes = 6144};
-    if (machine.intel) l = {.code_rows = 1, .real_rows = 1, .code_streams = 4, .by_levels = true};
-    return l;
+    Streaming s;
+    if (kernels.pack.lanes == 8) s.code_rows = 1;  // AVX2 and AVX-VNNI: no processor looks as far
+    if (machine.amd_zen5) s = {.code_rows = 1, .real_rows = 1, .real_groups = 1, .bytes = 6144};
+    if (machine.intel) s = {.code_rows = 1, .real_rows = 1, .code_streams = 4, .by_levels = true};
+    return s;
 }
 
 }  // namespace nibble::cpu

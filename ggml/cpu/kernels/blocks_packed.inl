@@ -23,12 +23,10 @@ inline void stream_groups(const MatmulBlock& b, const Activations<Rows>& a, std:
 // last product, column after column: where rows are few, more groups fill that time, if memory keeps up.
 template <class Rows>
 inline void stream_packed(const MatmulBlock& b, const Activations<Rows>& a, std::byte* memory = nullptr) {
-    const int groups = b.streaming.real_groups;
-    if (b.m > 2)
-        groups == 1 ? stream_groups<Rows, stream_rows, 1>(b, a, memory)
-                    : stream_groups<Rows, stream_rows, 2>(b, a, memory);
-    else if (groups == 4)
-        stream_groups<Rows, 2, 4>(b, a, memory);
+    const bool one = b.streaming.real_groups == 1;
+    if (b.m <= 2)
+        one ? stream_groups<Rows, 2, 1>(b, a, memory) : stream_groups<Rows, 2, 4>(b, a, memory);
     else
-        groups == 2 ? stream_groups<Rows, 2, 2>(b, a, memory) : stream_groups<Rows, 2, 1>(b, a, memory);
+        one ? stream_groups<Rows, stream_rows, 1>(b, a, memory)
+            : stream_groups<Rows, stream_rows, 2>(b, a, memory);
 }

@@ -102,16 +102,16 @@ struct CodeStream {
     Table16 table;
 
     // One of so many streams, whose stretches lie one behind the other; how far ahead is for each of them.
-    CodeStream(const std::byte* rows, const Streaming& l, int64_t streams = 1, int64_t stretch_bytes = 0,
+    CodeStream(const std::byte* rows, const Streaming& s, int64_t streams = 1, int64_t stretch_bytes = 0,
                int64_t left_bytes = 0)
         : group(rows),
           stretch(stretch_bytes),
           left(left_bytes),
           jump((streams - 1) * stretch),
-          far(l.bytes),
-          near(l.first_level),
-          by_levels(l.by_levels),
-          ahead_rows(has_factors ? 1 : l.code_rows) {
+          far(s.bytes),
+          near(s.first_level),
+          by_levels(s.by_levels),
+          ahead_rows(has_factors ? 1 : s.code_rows) {
         if constexpr (P::codes.table) table = load_table(P::codes.levels.data(), weight_offset);
     }
 

@@ -175,7 +175,9 @@ template <int n, class Fn>
 }
 
 // A tile of R activation rows against the blocks [0, n) of neighbouring sources: against all G of them, or
-// so many as there are. In the latter case the sums are in memory while it is another's turn.
+// so many as there are. In the latter case the sums are in memory while it is another's turn. Inlined by
+// force, like int8_rows() below: called, it would get its arguments through memory, which wait behind all
+// weights that are still on their way.
 template <int R, bool all, class Source, int G>
 [[gnu::always_inline]] inline void int8_tile(const Neighbours<Source, G>& sources, int64_t n, Int8Rows x,
                                              float* c, int64_t ldc, bool from_zero) {
