@@ -63,7 +63,7 @@ Result<const KernelTable*> select_table(std::string_view name, const Features& m
 Streaming streaming(const KernelTable& kernels, const Features& machine) {
     Streaming s;
     if (kernels.pack.lanes == 8) s.code_rows = 1;  // AVX2 and AVX-VNNI: no processor looks as far
-    if (machine.amd_zen5) s = {.code_rows = 1, .real_rows = 1, .real_groups = 1, .bytes = 6144};
+    if (machine.amd_zen5) s = {.code_rows = 1, .real_rows = 1, .one_real_group = true, .bytes = 6144};
     if (machine.intel) s = {.code_rows = 1, .real_rows = 1, .code_streams = 4, .by_levels = true};
     return s;
 }

@@ -57,7 +57,7 @@ struct Streaming {
     int code_rows = 3;      // integer codes; one, if their scales are integers: more work per byte
     int real_rows = never;  // packed f32, f16, bf16
     int code_streams = 1;   // integer codes of so many places at once, each asked for by its share of `bytes`
-    int real_groups = 4;    // reals of so many groups of outputs at once if rows are few: four, or one
+    bool one_real_group = false;  // packed reals of one group of outputs at a time, however few the rows
     int64_t bytes = 4096;
     // Into the second-level cache from `bytes` on and into the first one from first_level on, not into the
     // first one from `bytes` on: for processors whose first level waits for few lines at a time.

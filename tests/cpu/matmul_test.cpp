@@ -192,9 +192,9 @@ class FewRows {
 // what tiles go through at once.
 void few_rows_equal_one(const KernelTable& table, const TypeInfo& type, int64_t k, bool pack) {
     const Encoded w = encoded(type.type, normal(static_cast<size_t>(FewRows::n * k), 5), FewRows::n, k);
-    FewRows one(table, w.tensor, pack, {.code_streams = 1, .real_groups = 1});
+    FewRows one(table, w.tensor, pack, {.code_streams = 1, .one_real_group = true});
     FewRows several(table, w.tensor, pack,
-                    {.code_rows = 1, .real_rows = 1, .code_streams = 4, .real_groups = 4, .by_levels = true});
+                    {.code_rows = 1, .real_rows = 1, .code_streams = 4, .by_levels = true});
     std::vector<float> alone;
     for (int64_t r = 0; r < FewRows::most; ++r) {
         const auto row = (r % 2 == 0 ? one : several).multiply(r, 1);

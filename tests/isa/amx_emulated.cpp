@@ -4,7 +4,6 @@
 
 #if defined(__x86_64__) && !defined(NIBBLE_SANITIZED)
 
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <limits>

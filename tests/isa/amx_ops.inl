@@ -30,6 +30,7 @@ class TileUnitOfThread {
     void release() {
         for (Tile& tile : tiles_) tile.rows = 0;
     }
+    // Not inlined, from here on: it is less to compile.
     [[gnu::noinline]] void zero(int t) { std::memset(configured(t).data, 0, sizeof tiles_[t].data); }
     [[gnu::noinline]] void load(int t, const std::byte* from, int64_t stride) {
         zero(t);

@@ -23,7 +23,7 @@ inline void stream_groups(const MatmulBlock& b, const Activations<Rows>& a, std:
 // last product, column after column: where rows are few, more groups fill that time, if memory keeps up.
 template <class Rows>
 inline void stream_packed(const MatmulBlock& b, const Activations<Rows>& a, std::byte* memory = nullptr) {
-    const bool one = b.streaming.real_groups == 1;
+    const bool one = b.streaming.one_real_group;
     if (b.m <= 2)
         one ? stream_groups<Rows, 2, 1>(b, a, memory) : stream_groups<Rows, 2, 4>(b, a, memory);
     else

@@ -1,5 +1,5 @@
-// A block's weights as streams of codes, several at once: they keep more lines of memory on their way than
-// one does. What few rows of activations are multiplied by, on vectors or tiles.
+// A block's weights as streams of codes, of as many places at once as Streaming says. What few rows of
+// activations are multiplied by, on vectors or tiles.
 
 template <class Fmt>
 struct CodeStreams {
@@ -19,10 +19,10 @@ template <class Fmt, class Fn>
 inline void each_streams(const MatmulBlock& b, std::byte* memory, Fn fn) {
     const auto bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
     const int64_t groups = (b.n + lanes - 1) / lanes, wanted = (least_stretch + bytes - 1) / bytes;
-    // Groups of a stream before it jumps; in memory that is packed into there is one of each.
     const int64_t streams = b.streaming.code_streams < most_streams ? b.streaming.code_streams : most_streams;
     Streaming each = b.streaming;
     each.bytes /= streams, each.first_level /= streams;
+    // `run`: groups of a stream before it jumps; in memory that is packed into there is one of each.
     for (int64_t first = 0, run = 0; first < groups; first += streams * run) {
         const int64_t left = groups - first, most = left / streams;
         run = !b.packed || most < 1 ? 1 : most < wanted ? most : wanted;

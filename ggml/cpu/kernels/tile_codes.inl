@@ -21,8 +21,8 @@ struct CodeUnit {
     int64_t block;
     F scale[Stream::halves], base[Stream::min_halves];
 
-    [[gnu::always_inline]] CodeUnit(const std::byte* of_group, const Streaming& l, int64_t number)
-        : group(of_group), streaming(l), block(number) {
+    [[gnu::always_inline]] CodeUnit(const std::byte* of_group, const Streaming& s, int64_t number)
+        : group(of_group), streaming(s), block(number) {
         Stream here(group, streaming);
         here.begin(block);
 #pragma GCC unroll 2
