@@ -27,7 +27,8 @@ struct Int8Halves {  // of the first and the last 16
 };
 inline constexpr int64_t int8_block = 32;
 // Rows lie in tiles of MatmulKernels::int8_rows (the last may be lower), and a tile of h rows holds block
-// after block the h rows of each: every address in a kernel is one pointer plus a constant.
+// after block the h rows of each, as its instruction set reads them (quantize_row()): every address in a
+// kernel is one pointer plus a constant.
 struct Int8Rows {
     const int8_t* q = nullptr;           // [rows x K]
     const Int8Block* blocks = nullptr;   // [rows x K/32]
@@ -193,8 +194,9 @@ struct PackKernels {
     size_t (*group_bytes)(const TypeInfo&, int64_t k);
     void (*pack_group)(const TypeInfo&, const std::byte* w, int64_t stride, int64_t n, int64_t k,
                        std::byte* group);
-    // k values of one row of a tile of height `h`; the pointers are to its place in their first block.
-    void (*quantize)(const float* x, int64_t k, int64_t h, int8_t* q, Int8Block* blocks, Int8Halves* halves);
+    // k values of row `row` of a tile of h rows; the pointers are to the tile's first block of them.
+    void (*quantize)(const float* x, int64_t k, int64_t row, int64_t h, int8_t* q, Int8Block* blocks,
+                     Int8Halves* halves);
 };
 
 // Products of so many rows (generation, checked guesses, several users) have the same bits whatever the

@@ -51,8 +51,9 @@ class Operands {
         }
         if (int8_) {
             const Tile t(first, end, row, kernels.matmul.int8_rows);
-            const int64_t at = t.first * blocks_ + c / int8_block * t.rows + (row - t.first);
-            kernels.pack.quantize(x, n, t.rows, codes() + at * int8_block, blocks() + at, halves() + at);
+            const int64_t at = t.first * blocks_ + c / int8_block * t.rows;
+            kernels.pack.quantize(x, n, row - t.first, t.rows, codes() + at * int8_block, blocks() + at,
+                                  halves() + at);
         }
     }
 

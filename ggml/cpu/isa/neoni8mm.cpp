@@ -23,6 +23,7 @@ constexpr const MatmulKernels& matmul = neon::matmul_kernels;
 #include "ggml/cpu/simd/neon.inl"
 #include "ggml/cpu/simd/neondot_dot.inl"
 #include "ggml/cpu/simd/neoni8mm_pair.inl"
+#include "ggml/cpu/kernels/row_pairs.inl"
 #include "ggml/cpu/kernels/codes_alone.inl"
 // clang-format on
 

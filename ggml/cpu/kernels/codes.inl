@@ -81,13 +81,14 @@ struct CodeStream {
     static constexpr bool has_factors = P::codes.scales == ScaleKind::factor;
     static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
     static constexpr int short_quads = quads_in_short(P::codes.largest(), 8 / halves);
-    // What a panel of it holds.
-    static constexpr bool panel_signed = is_signed || (joins && zero > 0);
-    static constexpr int panel_zero = joins && zero > 0 ? weight_offset : zero;
+    // What a panel of it holds. Where codes with a sign are multiplied as they are, none has a zero.
+    static constexpr bool turned = zero > 0 && (joins || (weight_offset == 0 && !short_sums));
+    static constexpr bool panel_signed = is_signed || turned;
+    static constexpr int panel_zero = turned ? weight_offset : zero;
     // Bytes would be widened quad by quad: panels of words take fewer instructions.
     static constexpr bool wants_words = word_sums && short_quads == 1 && halves == 1 && is_signed;
     static constexpr int64_t blocks = P::span / 32;  // of a span
-    static constexpr bool streams = true, has_words = false;
+    static constexpr bool streams = true, has_words = false, has_pairs = false;
     static constexpr int64_t row_block = int8_block;  // bytes of 32 activations of a row
 
     const std::byte* group;
@@ -164,14 +165,16 @@ struct CodeStream {
     }
     F scale(int, int h) const { return scales[h]; }
     F min(int, int h) const { return mins[h]; }
+    // Quads j and j + 1, weights two at a time (row_pairs.inl).
+    auto pairs(int v, int j) const { return weight_pairs(codes(v, j), codes(v, j + 1)); }
     // Sums of the halves, which fit words, times the halves' integers.
-    I joined(I first, I second) const {
+    static I joined(I first, I second, I integers) {
         static_assert(!joins || 16 * P::codes.largest() * 127 <= 32767);
         return dot_i16(words_of(first, second), integers);
     }
     // Quad j as a panel holds it.
     I panel_codes(int j) const {
-        if constexpr (!joins) return codes(0, j);
+        if constexpr (!joins) return turned ? sub_i8(codes(0, j), zero) : codes(0, j);
         const I half = j < 4 ? integers : shift_right<16>(integers);
         const I product = times_word(zero > 0 ? sub_i8(quads[j], zero) : quads[j], words_of(half, half));
         return panel_zero > 0 ? xor_i(product, set1_i8(panel_zero)) : product;
@@ -193,7 +196,7 @@ struct Neighbours {
 
 // A panel of V row groups of a stream: per block and vector 8 quads, then scales and minima.
 // With `words`, codes are 16-bit words instead: of each quad a vector of the even ones and one of the odd
-// ones.
+// ones. Where rows are multiplied two at a time, quads lie in pairs: low and high of two (row_pairs.inl).
 template <int V, class Stream, bool words = false>
 struct CodePanel {
     static constexpr int vectors = V;
@@ -202,7 +205,7 @@ struct CodePanel {
     static constexpr int zero = Stream::panel_zero, short_quads = Stream::short_quads;
     static constexpr bool streams = false;  // it is in the cache
     static constexpr bool joins = false;
-    static constexpr bool has_words = words;
+    static constexpr bool has_words = words, has_pairs = dot_rows == 2;
     static_assert(!words || (halves == 1 && is_signed));
     static constexpr int64_t row_block = int8_block * (has_words ? 2 : 1);
     static constexpr int64_t vec = lanes * 4;
@@ -217,7 +220,7 @@ struct CodePanel {
     // n blocks of rows as the panel wants them: where they are or, as words, in `memory`.
     static const int8_t* activations(const int8_t* q, int64_t n, std::byte* memory) {
         if constexpr (has_words) {
-            for (int64_t i = 0; i < n; ++i) write(load_i(q + i * vec), memory + i * row_block);
+            for (int64_t i = 0; i < n; ++i) write_words(load_i(q + i * vec), memory + i * row_block);
             q = reinterpret_cast<const int8_t*>(memory);
         }
         return q;
@@ -225,6 +228,10 @@ struct CodePanel {
     void begin(int64_t block) { at = panel + block * block_bytes; }
     // Quad j; of words vector j.
     I codes(int v, int j) const { return load_i(at + v * vector_bytes + j * vec); }
+    auto pairs(int v, int j) const {
+        using Pairs = decltype(weight_pairs(codes(v, j), codes(v, j + 1)));
+        return Pairs{codes(v, j), codes(v, j + 1)};
+    }
     F scale(int v, int h) const {
         return load(reinterpret_cast<const float*>(at + v * vector_bytes + scales_at + h * vec));
     }
@@ -237,13 +244,9 @@ struct CodePanel {
         for (int64_t b = 0; b < n; ++b, p += block_bytes) {
             stream.prefetch(first + b);
             stream.begin(first + b);
-#pragma GCC unroll 8
-            for (int j = 0; j < 8; ++j) {
-                if constexpr (has_words)
-                    write(stream.panel_codes(j), p + 2 * j * vec);
-                else
-                    store_i(p + j * vec, stream.panel_codes(j));
-            }
+#pragma GCC unroll 4
+            for (int j = 0; j < 8; j += 2)
+                write(stream.panel_codes(j), stream.panel_codes(j + 1), p + j * (has_words ? 2 : 1) * vec);
 #pragma GCC unroll 2
             for (int h = 0; h < halves; ++h)
                 store(reinterpret_cast<float*>(p + scales_at + h * vec), stream.scale(0, h));
@@ -255,23 +258,54 @@ struct CodePanel {
     }
 
   private:
+    // Two quads that follow each other.
     template <class Codes>
-    static void write(Codes codes, std::byte* out) {
+    static void write(Codes first, Codes second, std::byte* out) {
+        if constexpr (has_words) {
+            write_words(first, out);
+            write_words(second, out + 2 * vec);
+        } else if constexpr (has_pairs) {
+            const auto pairs = weight_pairs(first, second);
+            store_i(out, pairs.low);
+            store_i(out + vec, pairs.high);
+        } else {
+            store_i(out, first);
+            store_i(out + vec, second);
+        }
+    }
+    template <class Codes>
+    static void write_words(Codes codes, std::byte* out) {
         store_i(out, even_words(codes));
         store_i(out + vec, odd_words(codes));
     }
 };
 
-// `acc` and what the integer sum of a row and half h of the block that the source is at adds to it: all
-// kernels do this alike, to the last bit. `scale`: the source's for vector v and half h.
-template <class Source>
-[[gnu::always_inline]] inline F add_scaled(const Source& source, int v, int h, F scale, I sum,
-                                           const Int8Block& block, const Int8Halves& halves, F acc) {
+// A row's numbers of a block, in every lane.
+struct OneRow {
+    const Int8Block& block;
+    const Int8Halves& halves;
+    F d() const { return set1(block.d); }
+    F d_sum() const { return set1(block.d_sum); }
+    F d_sum(int half) const { return set1(halves.d_sum[half]); }
+};
+
+// `acc` and what the integer sum of half h of a block adds to it: all kernels do this alike, to the last bit.
+// `row` has the numbers of the activations; `scale` and min(i) are the weights'.
+template <class Source, class Row, class Min>
+[[gnu::always_inline]] inline F add_scaled(int h, F scale, I sum, const Row& row, F acc, const Min& min) {
     constexpr int mins = Source::min_halves / Source::halves;
-    acc = fma(to_float(sum), scale * set1(block.d), acc);
+    acc = fma(to_float(sum), scale * row.d(), acc);
     if constexpr (Source::has_min)
 #pragma GCC unroll 2
         for (int m = h; m < h + mins; ++m)
-            acc = fma(source.min(v, m), set1(Source::min_halves == 1 ? block.d_sum : halves.d_sum[m]), acc);
+            acc = fma(min(m), Source::min_halves == 1 ? row.d_sum() : row.d_sum(m), acc);
     return acc;
+}
+// Of vector v of the block that the source is at.
+template <class Source>
+[[gnu::always_inline]] inline F add_scaled(const Source& source, int v, int h, F scale, I sum,
+                                           const Int8Block& block, const Int8Halves& halves, F acc) {
+    return add_scaled<Source>(
+        h, scale, sum, OneRow{block, halves},
+        acc, [&](int m) __attribute__((always_inline)) { return source.min(v, m); });
 }

@@ -2,6 +2,13 @@
 // Lanes are outputs: a 32-bit lane takes four k at a time, a block's integer sum is exact, blocks add up in
 // order; so a result depends neither on the source of the codes nor on the rows beside it.
 
+// fn(0), fn(1), … fn(n - 1), written out; each number is a constant.
+template <int n, class Fn>
+[[gnu::always_inline]] inline void each_of(const Fn& fn) {
+    if constexpr (n > 1) each_of<n - 1>(fn);
+    fn(std::integral_constant<int, n - 1>());
+}
+
 template <bool is_signed>
 inline auto prepare(I codes) {
     if constexpr (is_signed)
@@ -19,30 +26,6 @@ inline I four_of(const int8_t* q) {
 
 // The ways to add up products of V vectors of weights and R rows of activations, from quad `first` of a block
 // on: sums[v][r] += the products of n quads. Vectors share what is read of the activations.
-
-// Two quads and two rows an instruction.
-template <int R, int V, int n, class Source>
-inline void add_pairs(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) {
-        I pairs[R];
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) pairs[r] = set1_i(0);
-#pragma GCC unroll 4
-        for (int j = first; j < first + n; j += 2) {
-            const auto w = weight_pairs(source.codes(v, j), source.codes(v, j + 1));
-            const int8_t* at = q + 4 * j;
-#pragma GCC unroll 8
-            for (int r = 0; r < R; r += 2)
-                dot_pair(pairs[r], pairs[r + 1], w, at + r * int8_block, at + (r + 1) * int8_block);
-        }
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r += 2) {
-            sums[v][r] = add_i(sums[v][r], first_of_pair(pairs[r], pairs[r + 1]));
-            sums[v][r + 1] = add_i(sums[v][r + 1], second_of_pair(pairs[r], pairs[r + 1]));
-        }
-    }
-}
 
 // In 16 bits, which are widened before they could overflow.
 template <int R, int V, int n, class Source>
@@ -69,7 +52,7 @@ inline void add_short(const Source& source, int first, const int8_t* q, I (&sums
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v)
 #pragma GCC unroll 16
-            for (int r = 0; r < R; ++r) sums[v][r] = settled(add_i(sums[v][r], widened(part[v][r])));
+            for (int r = 0; r < R; ++r) sums[v][r] = settled(add_widened(sums[v][r], part[v][r]));
     }
 }
 
@@ -110,14 +93,38 @@ inline void add_dots(const Source& source, int first, const int8_t* q, I (&sums)
     }
 }
 
+// Likewise, where the instruction takes its quad from a vector of four: a row's activations are read by
+// vectors.
+template <int R, int V, int n, class Source>
+inline void add_quads(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
+    using Weights = decltype(prepare<Source::is_signed>(source.codes(0, first)));
+    static_assert(n % 4 == 0);
+#pragma GCC unroll 2
+    for (int j = first; j < first + n; j += 4) {
+        Weights w[4][V];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i)
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v) w[i][v] = prepare<Source::is_signed>(source.codes(v, j + i));
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+            const I x = load_i(q + r * int8_block + 4 * j);
+            each_of<4>([&](auto i) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+                for (int v = 0; v < V; ++v) sums[v][r] = dot_quad<i>(sums[v][r], w[i][v], x);
+            });
+        }
+    }
+}
+
 template <int R, int V, int n, class Source>
 inline void add_products(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
-    if constexpr (dot_rows == 2 && R % 2 == 0)
-        add_pairs<R, V, n>(source, first, q, sums);
-    else if constexpr (Source::has_words)
+    if constexpr (Source::has_words)
         add_words<R, V>(source, q, sums);
     else if constexpr (short_sums)
         add_short<R, V, n>(source, first, q, sums);
+    else if constexpr (dots_by_quad)
+        add_quads<R, V, n>(source, first, q, sums);
     else
         add_dots<R, V, n>(source, first, q, sums);
 }
@@ -151,7 +158,7 @@ template <int r0 = 0, int R, int V, class Source>
         sum_half<2>(source, 0, rows, blocks + r0, halves + r0, sums);
         sum_half<2>(source, 1, rows, blocks + r0, halves + r0, second);
 #pragma GCC unroll 16
-        for (int r = 0; r < n; ++r) sums[0][r] = source.joined(sums[0][r], second[0][r]);
+        for (int r = 0; r < n; ++r) sums[0][r] = source.joined(sums[0][r], second[0][r], source.integers);
     } else {
         sum_half<H>(source, h, rows, blocks + r0, halves + r0, sums);
     }
@@ -167,12 +174,10 @@ template <int r0 = 0, int R, int V, class Source>
     if constexpr (r0 + n < R) add_half<r0 + n>(source, h, q, blocks, halves, acc);
 }
 
-// fn(0), fn(1), … fn(n - 1), written out.
-template <int n, class Fn>
-[[gnu::always_inline]] inline void each_of(const Fn& fn) {
-    if constexpr (n > 1) each_of<n - 1>(fn);
-    fn(n - 1);
-}
+// Whether rows are multiplied two at a time: all of a tile, if it has more than one. Panels are made for
+// that.
+template <int R, class Source>
+constexpr bool in_pairs = dot_rows == 2 && (R > 1 || Source::has_pairs);
 
 // A tile of R activation rows against the blocks [0, n) of neighbouring sources: against all G of them, or
 // so many as there are. In the latter case the sums are in memory while it is another's turn. Inlined by
@@ -188,8 +193,10 @@ template <int R, bool all, class Source, int G>
         else
             for (int64_t g = 0; g < sources.n; ++g) fn(g);
     };
-    F acc[G][R][V];
+    constexpr bool pairs = in_pairs<R, Source>;  // see kernels/row_pairs.inl
+    F acc[G][pairs ? R + R % 2 : R][V];
     each([&](int64_t g) __attribute__((always_inline)) {
+        if constexpr (pairs) return load_pairs<R>(c + g * V * lanes, ldc, from_zero, acc[g]);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
@@ -203,10 +210,15 @@ template <int R, bool all, class Source, int G>
                 if (R >= source.ahead_rows) source.prefetch(b);
             source.begin(b);
 #pragma GCC unroll 2
-            for (int h = 0; h < H; ++h) add_half(source, h, x.q, x.blocks, x.halves, acc[g]);
+            for (int h = 0; h < H; ++h)
+                if constexpr (pairs)
+                    add_half_of_pairs<R>(source, h, x.q, x.blocks, x.halves, acc[g]);
+                else
+                    add_half(source, h, x.q, x.blocks, x.halves, acc[g]);
         });
     }
     each([&](int64_t g) __attribute__((always_inline)) {
+        if constexpr (pairs) return store_pairs<R>(c + g * V * lanes, ldc, acc[g]);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16

@@ -188,9 +188,18 @@ inline void pack_group(const TypeInfo& type, const std::byte* w, int64_t stride,
     });
 }
 
-// Blocks of 32 values as codes and scale, d = amax / 127. A block with a NaN or an infinity gets a NaN scale.
-inline void quantize_row(const float* x, int64_t k, int64_t h, int8_t* q, Int8Block* blocks,
+// Row `row` of a tile of h rows in blocks of 32 values, as codes and scale, d = amax / 127. A block with a
+// NaN or an infinity gets a NaN scale. Rows lie one behind the other. Where they are multiplied two at a
+// time, both of a pair lie in turn instead, by eight codes and by single numbers of blocks and halves; but
+// the last row of an odd number is by itself.
+inline void quantize_row(const float* x, int64_t k, int64_t row, int64_t h, int8_t* q, Int8Block* blocks,
                          Int8Halves* halves) {
+    const int64_t in_turn = dot_rows == 2 && row / 2 * 2 + 1 < h ? 2 : 1, turn = row % in_turn;
+    const int64_t first = row - turn;
+    const auto number = [&](void* of, int64_t i, auto value) {
+        std::memcpy(static_cast<std::byte*>(of) + 4 * (i * in_turn + turn), &value, 4);
+    };
+    q += first * 32 + turn * 8, blocks += first, halves += first;
     for (int64_t i = 0; i < k; i += 32, x += 32, q += 32 * h, blocks += h, halves += h) {
         F largest = zero(), poison = zero();
         for (int j = 0; j < 32; j += lanes) {
@@ -206,12 +215,14 @@ inline void quantize_row(const float* x, int64_t k, int64_t h, int8_t* q, Int8Bl
             const F v = max(min(load(x + j) * inverse, set1(127)), set1(-127));
             const I code = to_int(v);
             total[j / 16] = add_i(total[j / 16], code);
-            store_i8(q + j, code);
+            store_i8(q + (in_turn == 1 ? j : j / 8 * 16 + j % 8), code);
         }
         const int32_t low = sum_i(total[0]), high = sum_i(total[1]);
         const float d = amax / 127 + bad;
-        *blocks = {d, d * static_cast<float>(low + high), -(low + high)};
-        *halves = {{d * static_cast<float>(low), d * static_cast<float>(high)}, {-low, -high}};
+        number(blocks, 0, d), number(blocks, 1, d * static_cast<float>(low + high));
+        number(blocks, 2, -(low + high));
+        number(halves, 0, d * static_cast<float>(low)), number(halves, 1, d * static_cast<float>(high));
+        number(halves, 2, -low), number(halves, 3, -high);
     }
 }
 

@@ -5,6 +5,7 @@ constexpr int dot_rows = 1;
 constexpr bool short_sums = true;
 constexpr bool word_sums = true;  // there are even_words(), odd_words() and word_dot()
 constexpr int int_tile_vecs = 2;  // of a panel; they share what is read of the activations
+constexpr bool dots_by_quad = false;
 struct UnsignedW {
     I w;  // at most 7 bits
 };
@@ -26,7 +27,9 @@ template <class W>
 inline I short_dot(I acc, const W& w, I x) {
     return settled(_mm256_add_epi16(acc, short_dot(w, x)));
 }
-inline I widened(I sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
+inline I add_widened(I acc, I sums) {
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
+}
 // Of every four codes the first and third, and the others, as numbers of 16 bits: one instruction for two
 // products that need no sign turned and nothing widened, where three are needed for four.
 inline I even_words(I codes) { return _mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 8); }

@@ -5,6 +5,7 @@ constexpr int dot_rows = 1;
 constexpr bool short_sums = true;
 constexpr bool word_sums = false;  // its two units would need as many instructions
 constexpr int int_tile_vecs = 1;
+constexpr bool dots_by_quad = false;
 struct UnsignedW {
     I w;  // at most 7 bits
 };
@@ -22,4 +23,6 @@ template <class W>
 inline I short_dot(I acc, const W& w, I x) {
     return settled(_mm512_add_epi16(acc, short_dot(w, x)));
 }
-inline I widened(I sums) { return _mm512_madd_epi16(sums, _mm512_set1_epi16(1)); }
+inline I add_widened(I acc, I sums) {
+    return _mm512_add_epi32(acc, _mm512_madd_epi16(sums, _mm512_set1_epi16(1)));
+}

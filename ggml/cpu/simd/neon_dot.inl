@@ -5,6 +5,7 @@ constexpr int dot_rows = 1;
 constexpr bool short_sums = true;
 constexpr bool word_sums = false;
 constexpr int int_tile_vecs = 1;
+constexpr bool dots_by_quad = false;
 struct Weights {
     int8x16_t w;
 };
@@ -26,4 +27,6 @@ inline ShortSums short_dot(const ShortSums& acc, const Weights& w, I x) {
     const int8x16_t q = vreinterpretq_s8_s32(x);
     return {vmlal_s8(acc.low, vget_low_s8(w.w), vget_low_s8(q)), vmlal_high_s8(acc.high, w.w, q)};
 }
-inline I widened(const ShortSums& sums) { return vpaddlq_s16(vpaddq_s16(sums.low, sums.high)); }
+inline I add_widened(I acc, const ShortSums& sums) {
+    return vpadalq_s16(acc, vpaddq_s16(sums.low, sums.high));
+}

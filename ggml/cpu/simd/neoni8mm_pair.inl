@@ -7,11 +7,18 @@ struct WeightPairs {
 // From quads j and j + 1, four columns of each of the four rows.
 inline WeightPairs weight_pairs(I a, I b) { return {vzip1q_s32(a, b), vzip2q_s32(a, b)}; }
 // Eight columns of two activation rows. low: weight rows 0 and 1, each with both of them; high: rows 2 and 3.
-inline void dot_pair(I& low, I& high, const WeightPairs& w, const int8_t* first, const int8_t* second) {
-    const int8x16_t x = vcombine_s8(vld1_s8(first), vld1_s8(second));
+inline void dot_pair(I& low, I& high, const WeightPairs& w, I x) {
     asm("smmla %0.4s, %1.16b, %2.16b" : "+w"(low) : "w"(w.low), "w"(x));
     asm("smmla %0.4s, %1.16b, %2.16b" : "+w"(high) : "w"(w.high), "w"(x));
 }
-// Of the first and of the second activation row, with all four weight rows.
-inline I first_of_pair(I low, I high) { return vuzp1q_s32(low, high); }
-inline I second_of_pair(I low, I high) { return vuzp2q_s32(low, high); }
+// Eight bytes, twice.
+inline I load_twice(const void* p) {
+    return vreinterpretq_s32_s64(vld1q_dup_s64(static_cast<const int64_t*>(p)));
+}
+// Of four weight rows with a first and a second activation row: as low and high of dot_pair(), and back.
+inline F low_pairs(F first, F second) { return vzip1q_f32(first, second); }
+inline F high_pairs(F first, F second) { return vzip2q_f32(first, second); }
+inline I low_pairs(I first, I second) { return vzip1q_s32(first, second); }
+inline I high_pairs(I first, I second) { return vzip2q_s32(first, second); }
+inline F first_of_pairs(F low, F high) { return vuzp1q_f32(low, high); }
+inline F second_of_pairs(F low, F high) { return vuzp2q_f32(low, high); }
