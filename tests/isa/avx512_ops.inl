@@ -9,6 +9,7 @@
 #undef _mm512_roundscale_ps
 #undef _mm512_shuffle_i32x4
 #undef _mm512_slli_epi32
+#undef _mm512_srai_epi32
 #undef _mm512_srli_epi32
 #undef _mm256_mask_storeu_epi16
 
@@ -205,6 +206,9 @@ inline __m512i _mm512_xor_si512(__m512i a, __m512i b) {
 }
 inline __m512i _mm512_slli_epi32(__m512i a, int n) {
     return by_integers([n](__m256i x) { return _mm256_slli_epi32(x, n); }, a);
+}
+inline __m512i _mm512_srai_epi32(__m512i a, int n) {
+    return by_integers([n](__m256i x) { return _mm256_srai_epi32(x, n); }, a);
 }
 inline __m512i _mm512_srli_epi32(__m512i a, int n) {
     return by_integers([n](__m256i x) { return _mm256_srli_epi32(x, n); }, a);

@@ -9,6 +9,17 @@ inline I shifted(I v) {
     return v;
 }
 
+// The sum of a row's products with codes around `zero` begins at -zero * sum(x). Kept is -sum(x), times the
+// weights' offset where they have one.
+constexpr int sum_unit = weight_offset > 0 ? weight_offset : 1;
+template <int zero>
+inline I start_of(I kept) {
+    if constexpr (zero > sum_unit) return shift_left<__builtin_ctz(zero / sum_unit)>(kept);
+    if constexpr (zero > 0 && zero < sum_unit)
+        return shift_right_signed<__builtin_ctz(sum_unit / zero)>(kept);
+    return kept;
+}
+
 // Quad j of a plane of `bits`, moved so that its lowest bit is bit `to` of each byte.
 template <int bits, int to, int j>
 inline I plane_quad(const I* vectors) {
@@ -81,10 +92,9 @@ struct CodeStream {
     static constexpr bool has_factors = P::codes.scales == ScaleKind::factor;
     static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
     static constexpr int short_quads = quads_in_short(P::codes.largest(), 8 / halves);
-    // What a panel of it holds. Where codes with a sign are multiplied as they are, none has a zero.
-    static constexpr bool turned = zero > 0 && (joins || (weight_offset == 0 && !short_sums));
-    static constexpr bool panel_signed = is_signed || turned;
-    static constexpr int panel_zero = turned ? weight_offset : zero;
+    // What panel_codes() gives.
+    static constexpr bool panel_signed = is_signed || (joins && zero > 0);
+    static constexpr int panel_zero = joins && zero > 0 ? weight_offset : zero;
     // Bytes would be widened quad by quad: panels of words take fewer instructions.
     static constexpr bool wants_words = word_sums && short_quads == 1 && halves == 1 && is_signed;
     static constexpr int64_t blocks = P::span / 32;  // of a span
@@ -174,7 +184,7 @@ struct CodeStream {
     }
     // Quad j as a panel holds it.
     I panel_codes(int j) const {
-        if constexpr (!joins) return turned ? sub_i8(codes(0, j), zero) : codes(0, j);
+        if constexpr (!joins) return codes(0, j);
         const I half = j < 4 ? integers : shift_right<16>(integers);
         const I product = times_word(zero > 0 ? sub_i8(quads[j], zero) : quads[j], words_of(half, half));
         return panel_zero > 0 ? xor_i(product, set1_i8(panel_zero)) : product;
@@ -201,8 +211,12 @@ template <int V, class Stream, bool words = false>
 struct CodePanel {
     static constexpr int vectors = V;
     static constexpr int halves = Stream::halves, min_halves = Stream::min_halves;
-    static constexpr bool has_min = Stream::has_min, is_signed = Stream::panel_signed;
-    static constexpr int zero = Stream::panel_zero, short_quads = Stream::short_quads;
+    // Codes that do not have to be short get the zero that costs a row least: none or, where weights have an
+    // offset, that.
+    static constexpr int zero = short_sums || Stream::panel_zero == 0 ? Stream::panel_zero : weight_offset;
+    static constexpr bool turned = zero != Stream::panel_zero;
+    static constexpr bool has_min = Stream::has_min, is_signed = Stream::panel_signed || turned;
+    static constexpr int short_quads = Stream::short_quads;
     static constexpr bool streams = false;  // it is in the cache
     static constexpr bool joins = false;
     static constexpr bool has_words = words, has_pairs = dot_rows == 2;
@@ -246,7 +260,7 @@ struct CodePanel {
             stream.begin(first + b);
 #pragma GCC unroll 4
             for (int j = 0; j < 8; j += 2)
-                write(stream.panel_codes(j), stream.panel_codes(j + 1), p + j * (has_words ? 2 : 1) * vec);
+                write(codes_of(stream, j), codes_of(stream, j + 1), p + j * (has_words ? 2 : 1) * vec);
 #pragma GCC unroll 2
             for (int h = 0; h < halves; ++h)
                 store(reinterpret_cast<float*>(p + scales_at + h * vec), stream.scale(0, h));
@@ -258,6 +272,10 @@ struct CodePanel {
     }
 
   private:
+    static I codes_of(const Stream& stream, int j) {
+        const I codes = stream.panel_codes(j);
+        return turned ? sub_i8(codes, Stream::panel_zero - zero) : codes;
+    }
     // Two quads that follow each other.
     template <class Codes>
     static void write(Codes first, Codes second, std::byte* out) {

@@ -96,7 +96,8 @@ inline void add_dots(const Source& source, int first, const int8_t* q, I (&sums)
 // Likewise, where the instruction takes its quad from a vector of four: a row's activations are read by
 // vectors.
 template <int R, int V, int n, class Source>
-inline void add_quads(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
+[[gnu::always_inline]] inline void add_quads(const Source& source, int first, const int8_t* q,
+                                             I (&sums)[V][R]) {
     using Weights = decltype(prepare<Source::is_signed>(source.codes(0, first)));
     static_assert(n % 4 == 0);
 #pragma GCC unroll 2
@@ -118,7 +119,8 @@ inline void add_quads(const Source& source, int first, const int8_t* q, I (&sums
 }
 
 template <int R, int V, int n, class Source>
-inline void add_products(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
+[[gnu::always_inline]] inline void add_products(const Source& source, int first, const int8_t* q,
+                                                I (&sums)[V][R]) {
     if constexpr (Source::has_words)
         add_words<R, V>(source, q, sums);
     else if constexpr (short_sums)
@@ -138,9 +140,10 @@ template <int H, int n, int V, class Source>
     for (int v = 0; v < V; ++v)
 #pragma GCC unroll 16
         for (int r = 0; r < n; ++r)
-            sums[v][r] = Source::zero == 0 ? set1_i(0)
-                                           : shift_left<__builtin_ctz(Source::zero | 1 << 30)>(
-                                                 set1_i(H == 1 ? blocks[r].neg_sum : halves[r].neg_sum[h]));
+            sums[v][r] =
+                Source::zero == 0
+                    ? set1_i(0)
+                    : start_of<Source::zero>(set1_i(H == 1 ? blocks[r].neg_sum : halves[r].neg_sum[h]));
     add_products<n, V, 8 / H>(source, h * (8 / H), q, sums);
 }
 

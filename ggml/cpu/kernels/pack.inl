@@ -220,9 +220,9 @@ inline void quantize_row(const float* x, int64_t k, int64_t row, int64_t h, int8
         const int32_t low = sum_i(total[0]), high = sum_i(total[1]);
         const float d = amax / 127 + bad;
         number(blocks, 0, d), number(blocks, 1, d * static_cast<float>(low + high));
-        number(blocks, 2, -(low + high));
+        number(blocks, 2, -sum_unit * (low + high));
         number(halves, 0, d * static_cast<float>(low)), number(halves, 1, d * static_cast<float>(high));
-        number(halves, 2, -low), number(halves, 3, -high);
+        number(halves, 2, -sum_unit * low), number(halves, 3, -sum_unit * high);
     }
 }
 

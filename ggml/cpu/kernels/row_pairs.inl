@@ -53,8 +53,7 @@ template <int H, int R, class Source>
         q, blocks, halves, [&](int p, const auto& pair) __attribute__((always_inline)) {
             I start = set1_i(0);
             if constexpr (Source::zero > 0)
-                start = shift_left<__builtin_ctz(Source::zero | 1 << 30)>(H == 1 ? pair.neg_sum()
-                                                                                 : pair.neg_sum(h));
+                start = start_of<Source::zero>(H == 1 ? pair.neg_sum() : pair.neg_sum(h));
             sums[2 * p] = sums[2 * p + 1] = start;
         });
 #pragma GCC unroll 4

@@ -86,6 +86,10 @@ template <int n>
 inline I shift_right(I v) {
     return _mm256_srli_epi32(v, n);
 }
+template <int n>
+inline I shift_right_signed(I v) {
+    return _mm256_srai_epi32(v, n);
+}
 inline I as_int(F v) { return _mm256_castps_si256(v); }
 inline F as_float(I v) { return _mm256_castsi256_ps(v); }
 inline I to_int(F v) { return _mm256_cvtps_epi32(v); }  // nearest even

@@ -73,6 +73,10 @@ template <int n>
 inline I shift_right(I v) {
     return _mm512_srli_epi32(v, n);
 }
+template <int n>
+inline I shift_right_signed(I v) {
+    return _mm512_srai_epi32(v, n);
+}
 inline I as_int(F v) { return _mm512_castps_si512(v); }
 inline F as_float(I v) { return _mm512_castsi512_ps(v); }
 inline I to_int(F v) { return _mm512_cvtps_epi32(v); }  // nearest even

@@ -86,6 +86,10 @@ template <int n>  // n > 0
 inline I shift_right(I v) {
     return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(v), n));
 }
+template <int n>  // n > 0
+inline I shift_right_signed(I v) {
+    return vshrq_n_s32(v, n);
+}
 inline I as_int(F v) { return vreinterpretq_s32_f32(v); }
 inline F as_float(I v) { return vreinterpretq_f32_s32(v); }
 inline I to_int(F v) { return vcvtnq_s32_f32(v); }  // nearest even

@@ -120,6 +120,10 @@ template <int n>
 inline I shift_right(I v) {
     return reinterpret_cast<I>(reinterpret_cast<U>(v) >> n);
 }
+template <int n>
+inline I shift_right_signed(I v) {
+    return v >> n;
+}
 inline int32_t sum_i(I v) { return v[0] + v[1] + v[2] + v[3]; }
 inline void store_i8(int8_t* p, I v) {
     for (int i = 0; i < lanes; ++i) p[i] = static_cast<int8_t>(v[i] < -128 ? -128 : v[i] > 127 ? 127 : v[i]);
