@@ -14,6 +14,7 @@ inline I shifted(I v) {
 constexpr int sum_unit = weight_offset > 0 ? weight_offset : 1;
 template <int zero>
 inline I start_of(I kept) {
+    if constexpr (zero == 0) return set1_i(0);
     if constexpr (zero > sum_unit) return shift_left<__builtin_ctz(zero / sum_unit)>(kept);
     if constexpr (zero > 0 && zero < sum_unit)
         return shift_right_signed<__builtin_ctz(sum_unit / zero)>(kept);
@@ -173,6 +174,7 @@ struct CodeStream {
         if constexpr (P::codes.table) return look_up(table, quads[j]);
         return quads[j];
     }
+    static I start(I kept) { return start_of<zero>(kept); }
     F scale(int, int h) const { return scales[h]; }
     F min(int, int h) const { return mins[h]; }
     // Quads j and j + 1, weights two at a time (row_pairs.inl).
@@ -246,6 +248,7 @@ struct CodePanel {
         using Pairs = decltype(weight_pairs(codes(v, j), codes(v, j + 1)));
         return Pairs{codes(v, j), codes(v, j + 1)};
     }
+    static I start(I kept) { return start_of<zero>(kept); }
     F scale(int v, int h) const {
         return load(reinterpret_cast<const float*>(at + v * vector_bytes + scales_at + h * vec));
     }

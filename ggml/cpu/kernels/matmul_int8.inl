@@ -140,10 +140,7 @@ template <int H, int n, int V, class Source>
     for (int v = 0; v < V; ++v)
 #pragma GCC unroll 16
         for (int r = 0; r < n; ++r)
-            sums[v][r] =
-                Source::zero == 0
-                    ? set1_i(0)
-                    : start_of<Source::zero>(set1_i(H == 1 ? blocks[r].neg_sum : halves[r].neg_sum[h]));
+            sums[v][r] = Source::start(set1_i(H == 1 ? blocks[r].neg_sum : halves[r].neg_sum[h]));
     add_products<n, V, 8 / H>(source, h * (8 / H), q, sums);
 }
 

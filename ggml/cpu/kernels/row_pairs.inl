@@ -51,10 +51,7 @@ template <int H, int R, class Source>
                                              I (&sums)[R + R % 2]) {
     each_pair<R>(
         q, blocks, halves, [&](int p, const auto& pair) __attribute__((always_inline)) {
-            I start = set1_i(0);
-            if constexpr (Source::zero > 0)
-                start = start_of<Source::zero>(H == 1 ? pair.neg_sum() : pair.neg_sum(h));
-            sums[2 * p] = sums[2 * p + 1] = start;
+            sums[2 * p] = sums[2 * p + 1] = Source::start(H == 1 ? pair.neg_sum() : pair.neg_sum(h));
         });
 #pragma GCC unroll 4
     for (int j = h * (8 / H); j < (h + 1) * (8 / H); j += 2) {
