@@ -11,9 +11,10 @@ inline void dot_pair(I& low, I& high, const WeightPairs& w, I x) {
     asm("smmla %0.4s, %1.16b, %2.16b" : "+w"(low) : "w"(w.low), "w"(x));
     asm("smmla %0.4s, %1.16b, %2.16b" : "+w"(high) : "w"(w.high), "w"(x));
 }
-// Eight bytes, twice.
+// Eight bytes, twice; they lie where numbers of 32 bits do, or codes.
 inline I load_twice(const void* p) {
-    return vreinterpretq_s32_s64(vld1q_dup_s64(static_cast<const int64_t*>(p)));
+    const uint8x8_t eight = vld1_u8(static_cast<const uint8_t*>(p));
+    return vreinterpretq_s32_u8(vcombine_u8(eight, eight));
 }
 // Of four weight rows with a first and a second activation row: as low and high of dot_pair(), and back.
 inline F low_pairs(F first, F second) { return vzip1q_f32(first, second); }
