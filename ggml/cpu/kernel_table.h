@@ -19,7 +19,7 @@ namespace nibble::cpu {
 struct Int8Block {
     float d;
     float d_sum;      // d * sum of q
-    int32_t neg_sum;  // -sum of q, times the offset of the instruction set's weights if they have one
+    int32_t neg_sum;  // -sum of q, times a number of the instruction set's (sum_unit)
 };
 struct Int8Halves {  // of the first and the last 16
     float d_sum[2];

@@ -10,8 +10,8 @@ inline I shifted(I v) {
 }
 
 // The sum of a row's products with codes around `zero` begins at -zero * sum(x). Kept is -sum(x), times the
-// weights' offset where they have one.
-constexpr int sum_unit = weight_offset > 0 ? weight_offset : 1;
+// weights' offset or, where they have none, the zero of four bits.
+constexpr int sum_unit = weight_offset > 0 ? weight_offset : 8;
 template <int zero>
 inline I start_of(I kept) {
     if constexpr (zero == 0) return set1_i(0);
@@ -21,19 +21,32 @@ inline I start_of(I kept) {
     return kept;
 }
 
-// Quad j of a plane of `bits`, moved so that its lowest bit is bit `to` of each byte.
-template <int bits, int to, int j>
+// Quad j of a plane of `bits`, moved so that its lowest bit is bit `to` of each byte. Where bytes can be
+// shifted by themselves, the uppermost bits of theirs need no mask.
+template <int bits, int to, int j, class Bytes = ByteOps>
 inline I plane_quad(const I* vectors) {
-    constexpr int quads = 8 / bits;
-    return and_i(shifted<bits*(j % quads) - to>(vectors[j / quads]), set1_i8(((1 << bits) - 1) << to));
+    constexpr int quads = 8 / bits, at = bits * (j % quads);
+    const I v = vectors[j / quads];
+    if constexpr (!std::is_void_v<Bytes> && to == 0 && at + bits == 8)
+        return Bytes::template shift_right<at>(v);
+    else
+        return and_i(shifted<at - to>(v), set1_i8(((1 << bits) - 1) << to));
 }
 
 // Quads j .. 7 of a block whose codes are a plane of `main` bits and one of `extra` bits above them. Inlined
 // by force, like load_codes() and begin() below: called, they would hand eight vectors over through memory.
-template <int main, int extra, int j = 0>
+template <int main, int extra, int j = 0, class Bytes = ByteOps>
 [[gnu::always_inline]] inline void join_planes(const I* planes, I* quads) {
-    quads[j] = plane_quad<main, 0, j>(planes);
-    if constexpr (extra > 0) quads[j] = or_i(quads[j], plane_quad<extra, main, j>(planes + main));
+    if constexpr (extra == 0) {
+        quads[j] = plane_quad<main, 0, j>(planes);
+    } else {
+        constexpr int at = main * (j % (8 / main));
+        const I high = plane_quad<extra, main, j>(planes + main);
+        if constexpr (std::is_void_v<Bytes> || at + main == 8)
+            quads[j] = or_i(plane_quad<main, 0, j>(planes), high);
+        else
+            quads[j] = Bytes::template lowest<main>(shifted<at>(planes[j * main / 8]), high);
+    }
     if constexpr (j < 7) join_planes<main, extra, j + 1>(planes, quads);
 }
 
@@ -48,6 +61,7 @@ template <int bits>
         if (i == main) in_order();
         planes[i] = load_i(p + i * vec);
     }
+    if constexpr (two_blocks && bits == 8) in_order();  // side by side two loads are one instruction
     if constexpr (bits == 8)
         for (int j = 0; j < 8; ++j) quads[j] = planes[j];
     else
@@ -108,6 +122,8 @@ struct CodeStream {
     int64_t far, near;      // what is asked for is so many bytes ahead, see Streaming
     bool by_levels;
     int ahead_rows;  // so many rows of activations ask for it
+    const std::byte* span;
+    F d, dmin;  // of the span, where scales are integers times it
     I quads[8];
     F scales[halves], mins[min_halves];
     I integers;  // of the halves that are joined, as words
@@ -138,19 +154,26 @@ struct CodeStream {
         return v;
     }
     static constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;  // bytes of a block, with scales
-    // Asks for a block's share of its span some way ahead; behind its own end it goes on behind the others'.
+    // Asks for the shares that n blocks have of their spans, some way ahead; behind its own end it goes on
+    // behind the others'.
+    template <int n = 1>
     [[gnu::always_inline]] void prefetch(int64_t block) const {
         const int64_t at = block * share;
-        ask_ahead<share>(group + at + (at + far >= left ? jump : 0), far, near, by_levels);
+        const int64_t past = most_streams > 1 && at + far >= left ? jump : 0;
+        ask_ahead<n * share>(group + at + past, far, near, by_levels);
     }
     [[gnu::always_inline]] void begin(int64_t block) {
-        const int64_t in_span = block % blocks;
-        const std::byte* const span = group + block / blocks * P::span_bytes;
-        F d = set1(0), dmin = set1(0);  // of the span, where scales are integers times it
+        enter(block / blocks);
+        begin_in_span(block % blocks);
+    }
+    [[gnu::always_inline]] void enter(int64_t index) {
+        span = group + index * P::span_bytes;
         if constexpr (has_factors) {
             d = load_f16(reinterpret_cast<const uint16_t*>(span));
             if constexpr (has_min) dmin = load_f16(reinterpret_cast<const uint16_t*>(span) + lanes);
         }
+    }
+    [[gnu::always_inline]] void begin_in_span(int64_t in_span) {
         if constexpr (joins) {
             scales[0] = d;
             integers = load_s8_words(span + P::scales_at + in_span * 2 * P::per_scale);

@@ -6,6 +6,8 @@ constexpr int lanes = 8;
 constexpr int tile_rows = 6, tile_vecs = 2;  // float tile: 12 accumulators of 16 registers
 constexpr int64_t stream_rows = 4;           // activation rows of a streamed or integer tile
 constexpr int64_t most_streams = 4;          // of codes at once, where memory wants several
+constexpr bool two_blocks = false;
+using ByteOps = void;  // nothing that takes bytes by themselves
 
 inline __m256i first_lanes(int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
@@ -70,6 +72,7 @@ inline void store_f16(uint16_t* p, F v) {
 inline I load_i(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline void store_i(void* p, I v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
 inline I set1_i(int32_t x) { return _mm256_set1_epi32(x); }
+inline I load1_i(const int32_t* p) { return set1_i(*p); }
 inline I add_i(I a, I b) { return _mm256_add_epi32(a, b); }
 inline I mul_i16(I a, I b) { return _mm256_mullo_epi16(a, b); }
 inline I dot_i16(I a, I b) { return _mm256_madd_epi16(a, b); }  // of the two words of each lane

@@ -6,6 +6,8 @@ constexpr int lanes = 16;
 constexpr int tile_rows = 6, tile_vecs = 4;  // float tile: 24 accumulators of 32 registers
 constexpr int64_t stream_rows = 8;           // activation rows of a streamed or integer tile
 constexpr int64_t most_streams = 4;          // of codes at once, where memory wants several
+constexpr bool two_blocks = false;
+using ByteOps = void;  // nothing that takes bytes by themselves
 
 inline __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 
@@ -57,6 +59,7 @@ inline void store_f16(uint16_t* p, F v) {
 inline I load_i(const void* p) { return _mm512_loadu_si512(p); }
 inline void store_i(void* p, I v) { _mm512_storeu_si512(p, v); }
 inline I set1_i(int32_t x) { return _mm512_set1_epi32(x); }
+inline I load1_i(const int32_t* p) { return set1_i(*p); }
 inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
 inline I mul_i16(I a, I b) { return _mm512_mullo_epi16(a, b); }
 inline I dot_i16(I a, I b) { return _mm512_madd_epi16(a, b); }  // of the two words of each lane

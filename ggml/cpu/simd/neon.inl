@@ -6,6 +6,7 @@ constexpr int lanes = 4;
 constexpr int tile_rows = 6, tile_vecs = 4;  // float tile: 24 accumulators of 32 registers
 constexpr int64_t stream_rows = 8;           // activation rows of a streamed or integer tile
 constexpr int64_t most_streams = 1;          // of codes at once, where memory wants several
+constexpr bool two_blocks = true;            // of one row's codes are written out, for fewer addresses
 
 inline F zero() { return vdupq_n_f32(0); }
 inline F set1(float x) { return vdupq_n_f32(x); }
@@ -63,6 +64,12 @@ inline void store_f16(uint16_t* p, F v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_
 inline I load_i(const void* p) { return vreinterpretq_s32_u8(vld1q_u8(static_cast<const uint8_t*>(p))); }
 inline void store_i(void* p, I v) { vst1q_u8(static_cast<uint8_t*>(p), vreinterpretq_u8_s32(v)); }
 inline I set1_i(int32_t x) { return vdupq_n_s32(x); }
+inline I load1_i(
+    const int32_t* p) {  // into all lanes; given a number, GCC takes it through a register of integers
+    I v;
+    asm("ld1r {%0.4s}, %1" : "=w"(v) : "Q"(*p));
+    return v;
+}
 inline I add_i(I a, I b) { return vaddq_s32(a, b); }
 inline I mul_i16(I a, I b) {
     return vreinterpretq_s32_s16(vmulq_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b)));
@@ -90,6 +97,16 @@ template <int n>  // n > 0
 inline I shift_right_signed(I v) {
     return vshrq_n_s32(v, n);
 }
+struct ByteOps {
+    template <int n>  // n > 0
+    static I shift_right(I v) {
+        return vreinterpretq_s32_u8(vshrq_n_u8(vreinterpretq_u8_s32(v), n));
+    }
+    template <int n>  // the lowest n bits of a, the others of b
+    static I lowest(I a, I b) {
+        return vbslq_s32(vreinterpretq_u32_s32(set1_i8((1 << n) - 1)), a, b);
+    }
+};
 inline I as_int(F v) { return vreinterpretq_s32_f32(v); }
 inline F as_float(I v) { return vreinterpretq_f32_s32(v); }
 inline I to_int(F v) { return vcvtnq_s32_f32(v); }  // nearest even

@@ -8,6 +8,8 @@ constexpr int tile_rows = 4, tile_vecs = 2;
 constexpr int int_tile_vecs = 1;
 constexpr int64_t stream_rows = 4;   // activation rows of a streamed or integer tile
 constexpr int64_t most_streams = 1;  // of codes at once, where memory wants several
+constexpr bool two_blocks = false;
+using ByteOps = void;  // nothing that takes bytes by themselves
 
 inline F set1(float x) { return F{x, x, x, x}; }
 inline F zero() { return set1(0); }
@@ -95,6 +97,7 @@ inline I load_i(const void* p) {
 }
 inline void store_i(void* p, I v) { std::memcpy(p, &v, sizeof v); }
 inline I set1_i(int32_t x) { return I{x, x, x, x}; }
+inline I load1_i(const int32_t* p) { return set1_i(*p); }
 inline I set1_i8(int x) { return set1_i(static_cast<int32_t>(0x01010101u * static_cast<uint8_t>(x))); }
 inline I add_i(I a, I b) { return a + b; }
 inline I mul_i16(I a, I b) {
