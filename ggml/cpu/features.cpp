@@ -112,6 +112,7 @@ Features detect() {
 #if defined(__linux__)
     f.arm_dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
     f.arm_i8mm = (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+    f.arm_bf16 = (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
 #endif
     return f;
 }

@@ -20,6 +20,7 @@ extern const KernelTable amx_table;
 extern const KernelTable neon_table;
 extern const KernelTable neondot_table;
 extern const KernelTable neoni8mm_table;
+extern const KernelTable neonbf16_table;
 #endif
 
 std::span<const KernelTable* const> compiled_tables() {
@@ -36,6 +37,7 @@ std::span<const KernelTable* const> compiled_tables() {
         &neon_table,
         &neondot_table,
         &neoni8mm_table,
+        &neonbf16_table,
 #endif
     };
     return tables;

@@ -29,6 +29,11 @@ namespace avx512bf16 {
 extern const MatmulKernels matmul_kernels;
 }  // namespace avx512bf16
 
+namespace neoni8mm {
+extern const PackKernels pack_kernels;
+extern const MatmulKernels matmul_kernels;
+}  // namespace neoni8mm
+
 namespace neon {
 extern const RowKernels row_kernels;
 extern const MatmulKernels matmul_kernels;

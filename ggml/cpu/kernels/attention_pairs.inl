@@ -1,8 +1,6 @@
 // Attention in pairs of bf16 where nothing forbids it; else, and for the joining of splits, by the kernels of
 // namespace borrowed. A cache in f32 asks for all its digits: it is multiplied as it is.
 
-struct Pairs::Multiplier : FmaMultiplier<Pairs> {};
-
 template <class P>
 inline void paired_attention(const AttentionBlock& b) {
     const AttentionParams& p = *b.params;

@@ -13,7 +13,8 @@ inline Activations<PairRows> pair_rows(const MatmulBlock& b) {
 
 inline void multiply_pairs(const MatmulBlock& b) {
     const Activations<PairRows> a = pair_rows(b);
-    constexpr int64_t depth = FmaMultiplier<Pairs>::most_depth;
+    const Pairs::Multiplier multiply;
+    constexpr int64_t depth = Pairs::Multiplier::most_depth;
     float* const c = reinterpret_cast<float*>(b.scratch);
     for (int64_t n0 = 0; n0 < b.n; n0 += panel_columns) {
         const int64_t n = b.n - n0 < panel_columns ? b.n - n0 : panel_columns;
@@ -21,9 +22,9 @@ inline void multiply_pairs(const MatmulBlock& b) {
         const std::byte* const w = packed_group(b, n0, b.scratch + tile_bytes, groups);
         for (int64_t k0 = 0; k0 < a.k; k0 += depth) {
             const int64_t k = a.k - k0 < depth ? a.k - k0 : depth;
-            fma_block<Pairs>(b.m, groups * lanes, a.x + k0, a.stride,
-                             reinterpret_cast<const Pairs::Number*>(w) + k0 * lanes,
-                             Steps(lanes, a.k * lanes), k, c, panel_columns, k0 == 0);
+            multiply.block(b.m, groups * lanes, a.x + k0, a.stride,
+                           reinterpret_cast<const Pairs::Number*>(w) + k0 * lanes, Steps(lanes, a.k * lanes),
+                           k, c, panel_columns, k0 == 0);
         }
         finish(b, n0, n, 0, b.m, c, panel_columns);
     }

@@ -7,6 +7,8 @@
 #include "ggml/cpu/kernels/borrowed_pack.inl"
 #include "ggml/cpu/kernels/blocks.inl"
 #include "ggml/cpu/kernels/tile.inl"
+#include "ggml/cpu/kernels/pairs.inl"
+#include "ggml/cpu/kernels/pair_multiplier.inl"
 #include "ggml/cpu/kernels/matmul_real.inl"
 #include "ggml/cpu/kernels/blocks_packed.inl"
 #include "ggml/cpu/kernels/matmul_pairs.inl"

@@ -10,6 +10,7 @@
 #include "ggml/cpu/kernels/blocks.inl"
 #include "ggml/cpu/kernels/code_streams.inl"
 #include "ggml/cpu/kernels/tile.inl"
+#include "ggml/cpu/kernels/pairs.inl"
 #include "ggml/cpu/kernels/matmul_real.inl"
 #include "ggml/cpu/kernels/matmul_pairs.inl"
 #include "ggml/cpu/kernels/tiles_bf16.inl"
