@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ggml/base/cat.h"
+#include "ggml/base/cpu_count.h"
 #include "ggml/cpu/cpu_backend.h"
 #include "tools/device_options.h"
 #include "tools/json_text.h"
@@ -40,6 +41,7 @@ Result<int> report_system(bool json, bool measure) {
                         {"threads", backend->threads()},
                         {"instruction_sets", isas},
                         {"memory_bytes", device.total_bytes},
+                        {"memory_nodes", memory_nodes(allowed_cpus()).size()},
                         {"available_bytes", device.free_bytes},
                         {"huge_pages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")}};
     if (const auto gpus = gpu_report(); !gpus.is_null()) j["gpus"] = gpus;
@@ -61,6 +63,8 @@ Result<int> report_system(bool json, bool measure) {
     std::printf("memory        %.1f GiB, %.1f GiB available\n",
                 static_cast<double>(device.total_bytes) / (1 << 30),
                 static_cast<double>(device.free_bytes) / (1 << 30));
+    if (const auto nodes = j["memory_nodes"].get<size_t>(); nodes > 1)
+        std::printf("memory nodes  %zu, each worker stays near one of them\n", nodes);
     std::printf("huge pages    %s\n", j["huge_pages"].get<std::string>().c_str());
     for (const auto& gpu : j.value("gpus", nlohmann::json::array()))
         std::printf("%-13s %s, compute capability %s, %.1f GiB, %.1f GiB free\n",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -72,6 +73,22 @@ double tightest_up(const fs::path& mount, std::string_view group, Quota quota) {
     return limit;
 }
 
+// "0-3,8,10-11", as the kernel writes sets; what is not that ends it.
+std::set<long long> numbers_of(std::string_view list) {
+    constexpr long long most = 1 << 20;
+    std::set<long long> numbers;
+    while (!list.empty()) {
+        const std::string_view range = list.substr(0, list.find(','));
+        list.remove_prefix(std::min(list.size(), range.size() + 1));
+        const size_t dash = range.find('-');
+        const auto first = leading_number(range);
+        const auto last = dash == std::string_view::npos ? first : leading_number(range.substr(dash + 1));
+        if (!first || !last || *first < 0 || *last >= most) break;
+        for (long long n = *first; n <= *last; ++n) numbers.insert(n);
+    }
+    return numbers;
+}
+
 }  // namespace
 
 std::vector<int> allowed_cpus() {
@@ -100,6 +117,28 @@ int physical_cores(const std::vector<int>& cpus, const fs::path& root) {
         cores.insert(leading_number(read_text(topology / "thread_siblings_list")).value_or(c));
     }
     return static_cast<int>(cores.size());
+}
+
+std::vector<std::vector<int>> memory_nodes(const std::vector<int>& cpus, const fs::path& root) {
+    std::map<long long, std::vector<int>> nodes;
+    std::set<int> left(cpus.begin(), cpus.end());
+    std::error_code none;
+    for (fs::directory_iterator i(root / "sys/devices/system/node", none), end; !none && i != end;
+         i.increment(none)) {
+        const std::string name = i->path().filename().string();
+        const auto number =
+            name.starts_with("node") ? leading_number(std::string_view(name).substr(4)) : std::nullopt;
+        if (!number) continue;
+        const std::set<long long> of_node = numbers_of(read_text(i->path() / "cpulist"));
+        std::vector<int>& here = nodes[*number];
+        for (const int c : cpus)
+            if (of_node.contains(c) && left.erase(c) > 0) here.push_back(c);
+    }
+    std::vector<std::vector<int>> lists;
+    for (auto& [number, list] : nodes)
+        if (!list.empty()) lists.push_back(std::move(list));
+    if (lists.size() <= 1 || !left.empty()) return {cpus};
+    return lists;
 }
 
 double cpu_quota(const fs::path& root) {

@@ -11,6 +11,9 @@
 #include <vector>
 
 #include <pthread.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #include "ggml/base/cpu_count.h"
 
@@ -61,6 +64,31 @@ class WithoutSignals {
   private:
     sigset_t before_{};
 };
+
+// The list that thread i of n belongs to, in proportion to their lengths.
+const std::vector<int>& node_of(const std::vector<std::vector<int>>& nodes, int i, int n) {
+    size_t cpus = 0, before = 0;
+    for (const std::vector<int>& node : nodes) cpus += node.size();
+    for (const std::vector<int>& node : nodes) {
+        before += node.size();
+        if (static_cast<size_t>(i) * cpus < before * static_cast<size_t>(n)) return node;
+    }
+    return nodes.back();
+}
+
+// The calling thread runs on these CPUs from now on, if the system allows it.
+void stay_on([[maybe_unused]] const std::vector<int>& cpus) {
+#if defined(__linux__)
+    const auto most = static_cast<size_t>(*std::max_element(cpus.begin(), cpus.end())) + 1;
+    const size_t bytes = CPU_ALLOC_SIZE(most);
+    cpu_set_t* set = CPU_ALLOC(most);
+    if (!set) return;
+    CPU_ZERO_S(bytes, set);
+    for (const int c : cpus) CPU_SET_S(static_cast<size_t>(c), bytes, set);
+    (void)::sched_setaffinity(0, bytes, set);
+    CPU_FREE(set);
+#endif
+}
 
 constexpr uint64_t count_bits = 40;
 constexpr uint64_t count_mask = (uint64_t{1} << count_bits) - 1;
@@ -134,10 +162,10 @@ struct ThreadPool::State {
             caller_sleeps.notify_one();
     }
 
-    // Whoever comes for stretch `own` goes through it and helps with the others.
-    void go_through(size_t own, FunctionRef<void(int64_t, int64_t, int)> piece, int worker) {
+    // The worker goes through its own stretch and helps with the others.
+    void go_through(FunctionRef<void(int64_t, int64_t, int)> piece, int worker) {
         for (;;) {
-            Stretch::Piece p = stretches[own].take(true);
+            Stretch::Piece p = stretches[static_cast<size_t>(worker)].take(true);
             if (p.first == p.last) {
                 const auto fullest =
                     std::max_element(stretches.begin(), stretches.end(),
@@ -182,15 +210,24 @@ struct ThreadPool::State {
     }
 };
 
-ThreadPool::ThreadPool(int n_threads)
-    : n_threads_(n_threads > 0 ? n_threads : default_threads()), state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int n_threads) : ThreadPool(n_threads, memory_nodes(allowed_cpus())) {}
+
+ThreadPool::ThreadPool(int n_threads, const std::vector<std::vector<int>>& nodes)
+    : n_threads_(n_threads > 0 ? n_threads : default_threads()),
+      shares_(nodes.size() > 1 ? n_threads_ : 1),
+      state_(std::make_unique<State>()) {
     // With more threads than CPUs a spinning thread only keeps another one from its work.
     const std::vector<int> cpus = allowed_cpus();
     state_->may_spin = cpus.empty() || n_threads_ <= static_cast<int>(cpus.size());
     state_->stretches = std::vector<Stretch>(static_cast<size_t>(n_threads_));
     const WithoutSignals inherited;
-    for (int i = 1; i < n_threads_; ++i)
-        state_->workers.emplace_back([s = state_.get(), i] { s->worker_loop(i); });
+    for (int i = 1; i < n_threads_; ++i) {
+        const std::vector<int> cpus = nodes.size() > 1 ? node_of(nodes, i, n_threads_) : std::vector<int>();
+        state_->workers.emplace_back([s = state_.get(), i, cpus] {
+            if (!cpus.empty()) stay_on(cpus);
+            s->worker_loop(i);
+        });
+    }
 }
 
 ThreadPool::~ThreadPool() {
@@ -223,7 +260,7 @@ void ThreadPool::run_stretches(int64_t n, FunctionRef<void(int64_t first, int64_
     State& s = *state_;
     for (int64_t i = 0; i < n_threads_; ++i)
         s.stretches[static_cast<size_t>(i)].set(n * i / n_threads_, n * (i + 1) / n_threads_);
-    run(n_threads_, [&](int64_t own, int worker) { s.go_through(static_cast<size_t>(own), fn, worker); });
+    run(n_threads_, [&](int64_t, int worker) { s.go_through(fn, worker); });
 }
 
 int ThreadPool::default_threads() {

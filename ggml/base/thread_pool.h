@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace nibble {
 
@@ -28,6 +29,9 @@ class ThreadPool {
   public:
     // `n_threads` >= 1 includes the calling thread; 0 chooses from the machine (see default_threads()).
     explicit ThreadPool(int n_threads);
+    // With the CPUs of each memory node (cpu_count.h). If there are several, workers stay on those of one,
+    // neighbours on the same; the calling thread stays where it is.
+    ThreadPool(int n_threads, const std::vector<std::vector<int>>& nodes);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
@@ -39,18 +43,22 @@ class ThreadPool {
     // not re-entrant.
     void run(int64_t n_tasks, FunctionRef<void(int64_t task, int worker)> fn);
 
-    // Runs fn(first, last, worker) over pieces of [0, n), n < 2^32: each worker goes through a stretch of its
-    // own from front to back, in pieces that become smaller, and then helps the one that has most left, from
-    // the back. For work that streams by: neighbours are one worker's, and all end together. Otherwise as
-    // run().
+    // Runs fn(first, last, worker) over pieces of [0, n), n < 2^32: worker w goes through stretch w of
+    // size(), from n * w / size() on, from front to back, in pieces that become smaller, and then helps the
+    // one that has most left, from the back. For work that streams by: neighbours are one worker's, always
+    // the same one's, and all end together. Otherwise as run().
     void run_stretches(int64_t n, FunctionRef<void(int64_t first, int64_t last, int worker)> fn);
+
+    // Into so many shares, one behind the other, whatever is streamed should be cut, each for its worker:
+    // memory is then near to who touched it first. 1: all memory is as near, size() where it is not.
+    int shares() const { return shares_; }
 
     // Physical cores this process may use: affinity mask and container CPU quota respected.
     static int default_threads();
 
   private:
     struct State;
-    int n_threads_;
+    int n_threads_, shares_;
     std::unique_ptr<State> state_;
 };
 

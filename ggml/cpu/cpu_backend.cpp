@@ -76,7 +76,10 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const CpuOptions& options
     const cpu::KernelTable* kernels = options.kernels;
     if (!kernels) kernels = NIBBLE_TRY(cpu::select_table(options.isa));
     return std::unique_ptr<CpuBackend>(
-        new CpuBackend(kernels, std::make_unique<ThreadPool>(options.threads), options));
+        new CpuBackend(kernels,
+                       options.nodes.empty() ? std::make_unique<ThreadPool>(options.threads)
+                                             : std::make_unique<ThreadPool>(options.threads, options.nodes),
+                       options));
 }
 
 DeviceInfo CpuBackend::device() const {
@@ -126,12 +129,10 @@ Result<PlacedWeight> CpuBackend::place(const Tensor& host, WeightUse use) {
     packed.data = storage.data.get();
     packed.layout = Layout::packed;
     packed.stride = static_cast<int64_t>(kernels_->pack.group_bytes(type, host.cols)) / lanes;
-    // Neighbours go to one thread, which asks for the next group ahead.
-    const int64_t groups = ceil_div(host.rows, lanes);
-    const int64_t per_task = std::max<int64_t>(1, groups / (4 * int64_t{pool_->size()}));
-    pool_->run(ceil_div(groups, per_task), [&](int64_t task, int) {
-        const int64_t end = std::min(host.rows, (task + 1) * per_task * lanes);
-        for (int64_t row = task * per_task * lanes; row < end; row += lanes)
+    // Neighbours go to one thread, which asks for the next group ahead: to the one that will stream them.
+    pool_->run_stretches(ceil_div(host.rows, lanes), [&](int64_t first, int64_t last, int) {
+        const int64_t end = std::min(host.rows, last * lanes);
+        for (int64_t row = first * lanes; row < end; row += lanes)
             kernels_->pack.pack_group(type, host.row<std::byte>(row), host.stride,
                                       std::min(lanes, host.rows - row), host.cols,
                                       packed.row<std::byte>(row));

@@ -33,10 +33,36 @@ size_t worker_scratch(const Exec& exec, const OpArgs& a) {
 }
 
 // How products of the same rows are cut: each weight's columns into units, rows into blocks of `rows`.
+// Units lie in shares, in each the units of one weight behind those of another; so a worker's share is of
+// every weight what it packed (ThreadPool::shares()).
 struct Cut {
-    std::array<int64_t, max_matmul_weights + 1> first_unit{};  // of each weight
+    std::array<int64_t, max_matmul_weights> units{};  // of each weight
     size_t n_weights = 0;
+    int64_t all_units = 0, shares = 1;
     int64_t columns = 0, rows = 0, row_blocks = 0;  // columns: of a unit
+
+    int64_t first_of(size_t weight, int64_t share) const { return units[weight] * share / shares; }
+    int64_t first_of_all(int64_t share) const {
+        int64_t sum = 0;
+        for (size_t i = 0; i < n_weights; ++i) sum += first_of(i, share);
+        return sum;
+    }
+    // Units [first, last) of a weight, which follow each other.
+    struct Run {
+        size_t weight;
+        int64_t first, last;
+    };
+    // From the unit at a place to the end of its weight's units in the share.
+    Run at(int64_t place) const {
+        int64_t share = place * shares / all_units;
+        while (first_of_all(share) > place) --share;
+        while (first_of_all(share + 1) <= place) ++share;
+        place -= first_of_all(share);
+        size_t i = 0;
+        for (; place >= first_of(i, share + 1) - first_of(i, share); ++i)
+            place -= first_of(i, share + 1) - first_of(i, share);
+        return {i, first_of(i, share) + place, first_of(i, share + 1)};
+    }
 };
 
 // Into units of whole column_steps.
@@ -46,17 +72,18 @@ Cut cut_work(const Exec& exec, std::span<const Tensor> weights, int64_t m, int64
     for (const Tensor& w : weights) all_columns += w.rows;
     Cut cut;
     cut.n_weights = weights.size();
+    cut.shares = exec.pool->shares();
     // Few rows take whole runs of units, so that units may be as small as weights are packed.
     cut.columns = m <= few_rows ? int64_t{exec.kernels->pack.lanes}
                                 : std::max(column_step, all_columns / wanted / column_step * column_step);
     cut.rows = exec.kernels->matmul.shape.max_rows;
     for (;; cut.rows /= 2) {
         cut.row_blocks = ceil_div(m, cut.rows);
+        cut.all_units = 0;
         for (size_t i = 0; i < weights.size(); ++i)
-            cut.first_unit[i + 1] = cut.first_unit[i] + ceil_div(weights[i].rows, cut.columns);
+            cut.all_units += cut.units[i] = ceil_div(weights[i].rows, cut.columns);
         // Rows are cut further only while threads would idle: each block prepares its weights anew.
-        if (cut.first_unit[weights.size()] * cut.row_blocks >= 4 * exec.pool->size() || cut.rows <= 48)
-            return cut;
+        if (cut.all_units * cut.row_blocks >= 4 * exec.pool->size() || cut.rows <= 48) return cut;
         if (exec.pool->size() == 1) return cut;
     }
 }
@@ -68,15 +95,14 @@ void each_block(const Exec& exec, const Cut& cut, int64_t multiply_adds, const F
     // A piece of all blocks, unit after unit and of each the blocks of rows; where rows are one block, of
     // each weight at once.
     const auto run_piece = [&](int64_t first, int64_t last, int worker) {
-        for (size_t i = 0; first < last;) {
-            const int64_t unit = first / cut.row_blocks, r0 = first % cut.row_blocks * cut.rows;
-            while (unit >= cut.first_unit[i + 1]) ++i;
-            const int64_t end = cut.row_blocks > 1 ? unit + 1 : std::min(last, cut.first_unit[i + 1]);
-            fn(i, r0, unit, end, worker);
-            first += end - unit;
+        while (first < last) {
+            const Cut::Run run = cut.at(first / cut.row_blocks);
+            const int64_t n = cut.row_blocks > 1 ? 1 : std::min(last - first, run.last - run.first);
+            fn(run.weight, first % cut.row_blocks * cut.rows, run.first, run.first + n, worker);
+            first += n;
         }
     };
-    const int64_t blocks = cut.first_unit[cut.n_weights] * cut.row_blocks;
+    const int64_t blocks = cut.all_units * cut.row_blocks;
     constexpr int64_t worth = 1 << 16;
     if (multiply_adds < worth)
         run_piece(0, blocks, 0);
@@ -115,7 +141,7 @@ void multiply(const Exec& exec, const OpArgs& a, const Operands& operands, std::
     each_block(exec, cut, x.rows * x.cols * out.cols,
                [&](size_t i, int64_t r0, int64_t first, int64_t last, int worker) {
                    const Tensor& bias = a.in[2 + n_weights + i];
-                   const int64_t n0 = (first - cut.first_unit[i]) * cut.columns, column = before[i] + n0;
+                   const int64_t n0 = first * cut.columns, column = before[i] + n0;
                    MatmulBlock b = block_of(exec, operands, x, a.in[2 + i], n0, (last - first) * cut.columns,
                                             r0, cut.rows);
                    b.bias = bias ? bias.row(0) + n0 : nullptr;

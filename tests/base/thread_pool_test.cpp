@@ -3,6 +3,7 @@
 #include "ggml/base/thread_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -57,6 +58,34 @@ TEST_CASE("stretches: every number once, also when one worker is late or does mo
                 CHECK(std::ranges::count(count, 1) == n);
             }
     }
+}
+
+TEST_CASE("memory nodes: workers stay on theirs, and a worker's stretch is always the same") {
+    const std::vector<int> cpus = allowed_cpus();
+    if (cpus.size() < 2) {
+        MESSAGE("not covered: one CPU");
+        return;
+    }
+    const std::vector<std::vector<int>> nodes{{cpus.front()}, {cpus.back()}};
+    ThreadPool pool(4, nodes);
+    CHECK(pool.shares() == 4);
+    CHECK(ThreadPool(4, {cpus}).shares() == 1);
+    std::atomic<int> wrong{0}, arrived{0};
+    std::array<std::atomic<int64_t>, 4> begins{};
+    // Nobody goes on before all have come, so that each begins with a stretch of its own.
+    pool.run_stretches(400, [&](int64_t first, int64_t, int worker) {
+        const auto w = static_cast<size_t>(worker);
+        int64_t none = 0;
+        if (!begins[w].compare_exchange_strong(none, first + 1)) return;
+        ++arrived;
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (arrived < 4 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        if (worker > 0 && allowed_cpus() != nodes[w / 2]) ++wrong;
+    });
+    CHECK(arrived == 4);
+    CHECK(wrong == 0);
+    for (size_t w = 0; w < 4; ++w) CHECK(begins[w] == static_cast<int64_t>(w) * 100 + 1);
+    CHECK(allowed_cpus() == cpus);
 }
 
 TEST_CASE("thousands of short runs back to back lose and repeat nothing") {
@@ -160,6 +189,26 @@ TEST_CASE("hyperthreads of one core count once; unknown topology counts CPUs") {
     CHECK(physical_cores({1, 3}, root.path()) == 1);
     CHECK(physical_cores({1, 3, 9}, root.path()) == 2);
     CHECK(physical_cores({}, root.path()) == 0);
+}
+
+TEST_CASE("CPUs by memory node: those allowed, in the nodes' order; one list where the system cannot tell") {
+    using Nodes = std::vector<std::vector<int>>;
+    FakeRoot root;
+    CHECK(memory_nodes({0, 1}, root.path()) == Nodes{{0, 1}});
+    const auto node = [&](int n, const std::string& cpus) {
+        root.put(cat("sys/devices/system/node/node", n, "/cpulist"), cpus);
+    };
+    node(10, "4-5,12-13\n");
+    node(2, "0-3,8\n");
+    node(3, "\n");  // memory alone
+    root.put("sys/devices/system/node/online", "2-3,10\n");
+    CHECK(memory_nodes({0, 1, 2, 3, 4, 5, 8, 12, 13}, root.path()) == Nodes{{0, 1, 2, 3, 8}, {4, 5, 12, 13}});
+    CHECK(memory_nodes({1, 3, 13}, root.path()) == Nodes{{1, 3}, {13}});
+    CHECK(memory_nodes({1, 3}, root.path()) == Nodes{{1, 3}});
+    CHECK(memory_nodes({1, 4, 99}, root.path()) == Nodes{{1, 4, 99}});  // 99 is on no node
+    node(10, "4-99999999999999999999,5\n");
+    CHECK(memory_nodes({1, 4}, root.path()) == Nodes{{1, 4}});
+    CHECK(memory_nodes({}, root.path()) == Nodes{{}});
 }
 
 TEST_CASE("the tightest cgroup quota wins, in v1 and v2") {

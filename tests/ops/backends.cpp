@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "ggml/base/cat.h"
+#include "ggml/base/cpu_count.h"
 #include "ggml/cpu/cpu_backend.h"
 #include "ggml/ops/reference_backend.h"
 #include "tests/isa/emulated.h"
@@ -18,12 +19,14 @@ namespace {
 
 // Nothing, with a message, where this machine lacks the instruction set.
 std::shared_ptr<Backend> cpu_backend(const cpu::KernelTable& table, int threads, bool pack,
-                                     bool deterministic = true) {
+                                     bool deterministic = true, bool two_nodes = false) {
     if (!table.available(cpu::features())) {
         MESSAGE("not covered on this machine: isa " << table.name);
         return nullptr;
     }
-    auto backend = CpuBackend::create({threads, "", pack, &table, deterministic});
+    CpuOptions options{threads, "", pack, &table, deterministic};
+    if (two_nodes) options.nodes = {allowed_cpus(), allowed_cpus()};
+    auto backend = CpuBackend::create(options);
     REQUIRE(backend);
     CHECK((*backend)->isa() == table.name);  // proof of which ran
     return std::move(*backend);
@@ -69,10 +72,10 @@ std::vector<TestBackend> test_backends() {
 std::vector<std::pair<TestBackend, TestBackend>> thread_pairs() {
     std::vector<std::pair<TestBackend, TestBackend>> list;
     for (const cpu::KernelTable* table : test_tables()) {
-        auto one = cpu_backend(*table, 1, true, false), many = cpu_backend(*table, 4, false, false);
+        auto one = cpu_backend(*table, 1, true, false), many = cpu_backend(*table, 4, false, false, true);
         if (one && many)
             list.push_back({{cat("cpu ", table->name, ", 1 thread, packed"), one},
-                            {cat("cpu ", table->name, ", 4 threads, in place"), many}});
+                            {cat("cpu ", table->name, ", 4 threads on two memory nodes, in place"), many}});
     }
     return list;
 }
