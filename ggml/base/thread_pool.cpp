@@ -210,21 +210,19 @@ struct ThreadPool::State {
     }
 };
 
-ThreadPool::ThreadPool(int n_threads) : ThreadPool(n_threads, memory_nodes(allowed_cpus())) {}
-
-ThreadPool::ThreadPool(int n_threads, const std::vector<std::vector<int>>& nodes)
-    : n_threads_(n_threads > 0 ? n_threads : default_threads()),
-      shares_(nodes.size() > 1 ? n_threads_ : 1),
-      state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int n_threads, std::vector<std::vector<int>> nodes)
+    : n_threads_(n_threads > 0 ? n_threads : default_threads()), state_(std::make_unique<State>()) {
     // With more threads than CPUs a spinning thread only keeps another one from its work.
     const std::vector<int> cpus = allowed_cpus();
+    if (nodes.empty()) nodes = memory_nodes(cpus);
+    shares_ = nodes.size() > 1 ? n_threads_ : 1;
     state_->may_spin = cpus.empty() || n_threads_ <= static_cast<int>(cpus.size());
     state_->stretches = std::vector<Stretch>(static_cast<size_t>(n_threads_));
     const WithoutSignals inherited;
     for (int i = 1; i < n_threads_; ++i) {
-        const std::vector<int> cpus = nodes.size() > 1 ? node_of(nodes, i, n_threads_) : std::vector<int>();
-        state_->workers.emplace_back([s = state_.get(), i, cpus] {
-            if (!cpus.empty()) stay_on(cpus);
+        const std::vector<int> near = shares_ > 1 ? node_of(nodes, i, n_threads_) : std::vector<int>();
+        state_->workers.emplace_back([s = state_.get(), i, near] {
+            if (!near.empty()) stay_on(near);
             s->worker_loop(i);
         });
     }

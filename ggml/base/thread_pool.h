@@ -28,10 +28,9 @@ class FunctionRef<R(Args...)> {
 class ThreadPool {
   public:
     // `n_threads` >= 1 includes the calling thread; 0 chooses from the machine (see default_threads()).
-    explicit ThreadPool(int n_threads);
-    // With the CPUs of each memory node (cpu_count.h). If there are several, workers stay on those of one,
-    // neighbours on the same; the calling thread stays where it is.
-    ThreadPool(int n_threads, const std::vector<std::vector<int>>& nodes);
+    // `nodes` are the CPUs of each memory node, the machine's (cpu_count.h) if there are none. If there are
+    // several, workers stay on those of one, neighbours on the same; the calling thread stays where it is.
+    explicit ThreadPool(int n_threads, std::vector<std::vector<int>> nodes = {});
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
@@ -58,7 +57,7 @@ class ThreadPool {
 
   private:
     struct State;
-    int n_threads_, shares_;
+    int n_threads_, shares_ = 1;
     std::unique_ptr<State> state_;
 };
 

@@ -76,10 +76,7 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const CpuOptions& options
     const cpu::KernelTable* kernels = options.kernels;
     if (!kernels) kernels = NIBBLE_TRY(cpu::select_table(options.isa));
     return std::unique_ptr<CpuBackend>(
-        new CpuBackend(kernels,
-                       options.nodes.empty() ? std::make_unique<ThreadPool>(options.threads)
-                                             : std::make_unique<ThreadPool>(options.threads, options.nodes),
-                       options));
+        new CpuBackend(kernels, std::make_unique<ThreadPool>(options.threads, options.nodes), options));
 }
 
 DeviceInfo CpuBackend::device() const {

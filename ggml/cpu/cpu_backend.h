@@ -22,7 +22,7 @@ struct CpuOptions {
     // have others, where an instruction set has a faster arithmetic for them.
     bool deterministic = true;
     std::optional<cpu::Streaming> streaming = std::nullopt;  // instead of what suits this processor
-    std::vector<std::vector<int>> nodes = {};                // instead of this machine's, see ThreadPool
+    std::vector<std::vector<int>> nodes = {};                // see ThreadPool
 };
 
 class CpuBackend final : public Backend {

@@ -61,11 +61,12 @@ template <int bits>
         if (i == main) in_order();
         planes[i] = load_i(p + i * vec);
     }
-    if constexpr (two_blocks && bits == 8) in_order();  // side by side two loads are one instruction
-    if constexpr (bits == 8)
+    if constexpr (bits == 8) {
+        if constexpr (two_blocks) in_order();  // side by side two loads are one instruction
         for (int j = 0; j < 8; ++j) quads[j] = planes[j];
-    else
+    } else {
         join_planes<main, extra>(planes, quads);
+    }
 }
 
 template <class F>

@@ -228,9 +228,9 @@ template <int R, bool all, class Source, int G>
 
 // One row against one stream, two blocks written out side by side: fewer addresses to compute.
 template <class Stream>
-[[gnu::always_inline]] inline void int8_row(Stream stream, int64_t n, Int8Rows x, float* c) {
+[[gnu::always_inline]] inline void int8_row(Stream stream, int64_t n, Int8Rows x, float* c, bool from_zero) {
     static_assert(Stream::blocks % 2 == 0);
-    F acc[1][1] = {{zero()}};
+    F acc[1][1] = {{from_zero ? zero() : load(c)}};
     const auto add_block = [&](int64_t in_span) __attribute__((always_inline)) {
         stream.begin_in_span(in_span);
 #pragma GCC unroll 2
@@ -255,8 +255,7 @@ template <int R = stream_rows, class Source, int G>
 [[gnu::always_inline]] inline void int8_rows(int64_t rows, const Neighbours<Source, G>& sources, int64_t n,
                                              const Int8Rows& x, float* c, int64_t ldc, bool from_zero) {
     constexpr bool all = G == 1;
-    if constexpr (R == 1 && two_blocks && Source::streams)
-        if (from_zero) return int8_row(sources.first, n, x, c);
+    if constexpr (R == 1 && two_blocks && Source::streams) return int8_row(sources.first, n, x, c, from_zero);
     if constexpr (R == stream_rows && !all)
         if (sources.n == 1)
             return int8_rows(rows, Neighbours<Source, 1>{sources.first}, n, x, c, ldc, from_zero);

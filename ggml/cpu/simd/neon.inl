@@ -64,8 +64,8 @@ inline void store_f16(uint16_t* p, F v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_
 inline I load_i(const void* p) { return vreinterpretq_s32_u8(vld1q_u8(static_cast<const uint8_t*>(p))); }
 inline void store_i(void* p, I v) { vst1q_u8(static_cast<uint8_t*>(p), vreinterpretq_u8_s32(v)); }
 inline I set1_i(int32_t x) { return vdupq_n_s32(x); }
-inline I load1_i(
-    const int32_t* p) {  // into all lanes; given a number, GCC takes it through a register of integers
+// Into all lanes. Given a number, GCC takes it through a register of integers.
+inline I load1_i(const int32_t* p) {
     I v;
     asm("ld1r {%0.4s}, %1" : "=w"(v) : "Q"(*p));
     return v;

@@ -13,10 +13,7 @@ struct PairOps {
         asm("bfmmla %0.4s, %1.8h, %2.8h" : "+w"(low) : "w"(w.low), "w"(x));
         asm("bfmmla %0.4s, %1.8h, %2.8h" : "+w"(high) : "w"(w.high), "w"(x));
     }
-    static I load_rows(const void* first, const void* second) {
-        return vreinterpretq_s32_u8(vcombine_u8(vld1_u8(static_cast<const uint8_t*>(first)),
-                                                vld1_u8(static_cast<const uint8_t*>(second))));
-    }
+    static I load_rows(const void* first, const void* second) { return load_two(first, second); }
     // Lane by lane, rounded to nearest even. Numbers that are bf16 already need no rounding.
     template <bool exact = false>
     [[gnu::always_inline]] static I join(F first, F second) {

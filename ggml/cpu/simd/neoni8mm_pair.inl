@@ -11,11 +11,12 @@ inline void dot_pair(I& low, I& high, const WeightPairs& w, I x) {
     asm("smmla %0.4s, %1.16b, %2.16b" : "+w"(low) : "w"(w.low), "w"(x));
     asm("smmla %0.4s, %1.16b, %2.16b" : "+w"(high) : "w"(w.high), "w"(x));
 }
-// Eight bytes, twice; they lie where numbers of 32 bits do, or codes.
-inline I load_twice(const void* p) {
-    const uint8x8_t eight = vld1_u8(static_cast<const uint8_t*>(p));
-    return vreinterpretq_s32_u8(vcombine_u8(eight, eight));
+// Eight bytes of two places, or of one twice; they lie where numbers of 32 bits do, or codes.
+inline I load_two(const void* first, const void* second) {
+    return vreinterpretq_s32_u8(vcombine_u8(vld1_u8(static_cast<const uint8_t*>(first)),
+                                            vld1_u8(static_cast<const uint8_t*>(second))));
 }
+inline I load_twice(const void* p) { return load_two(p, p); }
 // Of four weight rows with a first and a second activation row: as low and high of dot_pair(), and back.
 inline F low_pairs(F first, F second) { return vzip1q_f32(first, second); }
 inline F high_pairs(F first, F second) { return vzip2q_f32(first, second); }
