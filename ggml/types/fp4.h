@@ -111,7 +111,11 @@ struct NVFP4 {
     }
     static void unpack(const Block& b, int8_t* q, float* scale) {
         for (int g = 0; g < 4; ++g) {
-            unpack_nibbles<16>(b.q + 8 * g, q + 16 * g);
+            constexpr uint64_t low_nibbles = 0x0f0f0f0f0f0f0f0f;
+            uint64_t codes;
+            std::memcpy(&codes, b.q + 8 * g, sizeof codes);
+            const uint64_t runs[2] = {codes & low_nibbles, codes >> 4 & low_nibbles};
+            std::memcpy(q + 16 * g, runs, sizeof runs);
             scale[g] = scale_of(b.s[g]);
         }
     }

@@ -145,10 +145,11 @@ struct Q5_K {
     static_assert(sizeof(Block) == 176);
 
     static void unpack(const Block& b, int8_t* q, float* scale, float* min) {
-        for (int r = 0; r < 4; ++r) unpack_nibbles<64>(b.q + 32 * r, q + 64 * r);
         for (int g = 0; g < 8; ++g)
-            for (int l = 0; l < 32; ++l)
-                q[32 * g + l] = static_cast<int8_t>(q[32 * g + l] | (b.high[l] >> g & 1) << 4);
+            for (int l = 0; l < 32; ++l) {
+                const int low = b.q[32 * (g / 2) + l] >> (g % 2 * 4) & 15;
+                q[32 * g + l] = static_cast<int8_t>(low | (b.high[l] >> g & 1) << 4);
+            }
         uint8_t sc[8], mn[8];
         unpack_six_bits(b.factors, sc, mn);
         const float d = f16_to_f32(b.d), dmin = f16_to_f32(b.dmin);

@@ -103,14 +103,12 @@ struct Q6_K {
     static float factor(int s) { return static_cast<float>(s); }
     static int nearest_factor(float ratio) { return round_away(clamped(ratio, min_factor, max_factor)); }
     static void unpack(const Block& b, int8_t* q, float* scale) {
-        for (int h = 0; h < 2; ++h) {
-            unpack_nibbles<128>(b.low + 64 * h, q + 128 * h);
-            for (int t = 0; t < 4; ++t)
-                for (int l = 0; l < 32; ++l) {
-                    int8_t& v = q[128 * h + 32 * t + l];
-                    v = static_cast<int8_t>((v | (b.high[32 * h + l] >> (2 * t) & 3) << 4) - 32);
-                }
-        }
+        for (int k = 0; k < 8; ++k)
+            for (int l = 0; l < 32; ++l) {
+                const int low = b.low[64 * (k / 4) + 32 * (k % 2) + l] >> (k % 4 / 2 * 4) & 15;
+                const int high = b.high[32 * (k / 4) + l] >> (2 * (k % 4)) & 3;
+                q[32 * k + l] = static_cast<int8_t>((low | high << 4) - 32);
+            }
         const float d = f16_to_f32(b.d);
         for (int g = 0; g < 16; ++g) scale[g] = d * static_cast<float>(b.s[g]);
     }

@@ -16,8 +16,16 @@ inline void pack_fifth_bits(const uint8_t* q, uint8_t* out) {
     }
 }
 
-inline void add_fifth_bits(const uint8_t* in, int8_t* q) {
-    for (int j = 0; j < 32; ++j) q[j] = static_cast<int8_t>(q[j] | (in[j / 8] >> (j % 8) & 1) << 4);
+// 32 codes of a nibble and a fifth bit, less `zero`. Of two bytes of fifth bits, each repeated, every code
+// keeps its own.
+template <uint8_t zero>
+void unpack_fifth_bits(const uint8_t* high, const uint8_t* in, int8_t* q) {
+    unpack_nibbles<32>(in, q, [high](u8x16 codes, int i) {
+        constexpr u8x16 first{1, 2, 4, 8, 16, 32, 64, 128},
+            second{0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128};
+        const u8x16 bits = (first & high[i / 8]) | (second & high[i / 8 + 1]);
+        return (codes | (u8x16(bits != 0) & 16)) - zero;
+    });
 }
 
 // x = d * (q - 8). The scale's sign lets the value of largest magnitude be -8 exactly.
@@ -34,8 +42,7 @@ struct Q4_0 {
     static_assert(sizeof(Block) == 18);
 
     static void unpack(const Block& b, int8_t* q, float* scale) {
-        unpack_nibbles<32>(b.q, q);
-        for (int i = 0; i < 32; ++i) q[i] = static_cast<int8_t>(q[i] - 8);
+        unpack_nibbles<32>(b.q, q, [](u8x16 codes, int) { return codes - 8; });
         *scale = f16_to_f32(b.d);
     }
     static void decode(const Block& b, float* out) { decode_codes<Q4_0>(b, out); }
@@ -102,9 +109,7 @@ struct Q5_0 {
     static_assert(sizeof(Block) == 22);
 
     static void unpack(const Block& b, int8_t* q, float* scale) {
-        unpack_nibbles<32>(b.q, q);
-        add_fifth_bits(b.high, q);
-        for (int i = 0; i < 32; ++i) q[i] = static_cast<int8_t>(q[i] - 16);
+        unpack_fifth_bits<16>(b.high, b.q, q);
         *scale = f16_to_f32(b.d);
     }
     static void decode(const Block& b, float* out) { decode_codes<Q5_0>(b, out); }
@@ -138,8 +143,7 @@ struct Q5_1 {
     static_assert(sizeof(Block) == 24);
 
     static void unpack(const Block& b, int8_t* q, float* scale, float* min) {
-        unpack_nibbles<32>(b.q, q);
-        add_fifth_bits(b.high, q);
+        unpack_fifth_bits<0>(b.high, b.q, q);
         *scale = f16_to_f32(b.d);
         *min = f16_to_f32(b.m);
     }

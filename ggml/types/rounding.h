@@ -16,6 +16,7 @@ namespace nibble {
 using f32x4 = float __attribute__((vector_size(16)));
 using i32x4 = int32_t __attribute__((vector_size(16)));
 using u8x4 = uint8_t __attribute__((vector_size(4)));
+using u8x16 = uint8_t __attribute__((vector_size(16)));
 
 // Largest magnitude of n floats (n a multiple of 4, here and below); NaNs are passed over.
 template <int n>
@@ -166,12 +167,24 @@ void pack_nibbles(const uint8_t* q, uint8_t* out) {
     for (int j = 0; j < n / 2; ++j) out[j] = static_cast<uint8_t>((q[j] & 15) | q[j + n / 2] << 4);
 }
 
+// Codes of n nibbles, the low ones first. fn(codes, i) is what becomes of the vector of them that begins with
+// code i; what is written is not read again, since that would wait for the write. Vectors of bytes
+// explicitly: compilers unroll a loop of sixteen before they would turn it into them.
+template <int n, class Fn>
+void unpack_nibbles(const uint8_t* in, int8_t* q, Fn fn) {
+    constexpr int step = sizeof(u8x16);
+    static_assert(n % (2 * step) == 0);
+    for (int j = 0; j < n / 2; j += step) {
+        u8x16 v;
+        std::memcpy(&v, in + j, step);
+        const u8x16 low = fn(v & 15, j), high = fn(v >> 4, j + n / 2);
+        std::memcpy(q + j, &low, step);
+        std::memcpy(q + j + n / 2, &high, step);
+    }
+}
 template <int n>
 void unpack_nibbles(const uint8_t* in, int8_t* q) {
-    for (int j = 0; j < n / 2; ++j) {
-        q[j] = static_cast<int8_t>(in[j] & 15);
-        q[j + n / 2] = static_cast<int8_t>(in[j] >> 4);
-    }
+    unpack_nibbles<n>(in, q, [](u8x16 codes, int) { return codes; });
 }
 
 }  // namespace nibble

@@ -12,6 +12,7 @@
 
 #include "ggml/base/cat.h"
 #include "ggml/cpu/cpu_backend.h"
+#include "ggml/cpu/kernel_table.h"
 #include "ggml/types/list.h"
 
 using namespace nibble;
@@ -102,6 +103,26 @@ void matmul_bench(benchmark::State& state, const std::string& isa, Type type, in
         Counter(static_cast<double>(run.weight_bytes) / 1e9, Counter::kIsIterationInvariantRate);
     state.counters["GFLOP/s"] =
         Counter(2e-9 * static_cast<double>(rows * n * k), Counter::kIsIterationInvariantRate);
+}
+
+// One thread packs a weight that comes from memory, group after group into the same place: what a load takes
+// besides new memory, and a product with weights used in place besides the product.
+void pack_bench(benchmark::State& state, const cpu::PackKernels& kernels, const TypeInfo& type) {
+    constexpr int64_t k = 2048;
+    const auto stride = static_cast<int64_t>(*row_bytes(type.type, k));
+    const int64_t rows = (int64_t{64} << 20) / stride / kernels.lanes * kernels.lanes;
+    std::vector<std::byte> weight(static_cast<size_t>(rows * stride)), group(kernels.group_bytes(type, k));
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> row(static_cast<size_t>(k));
+    for (float& x : row) x = normal(random);
+    for (int64_t r = 0; r < rows; ++r) type.encode(row.data(), weight.data() + r * stride, row.size());
+    for (auto _ : state)
+        for (int64_t r = 0; r < rows; r += kernels.lanes)
+            kernels.pack_group(type, weight.data() + r * stride, stride, kernels.lanes, k, group.data());
+    using benchmark::Counter;
+    state.counters["GB/s"] =
+        Counter(static_cast<double>(rows * stride) / 1e9, Counter::kIsIterationInvariantRate);
 }
 
 // The last `tokens` tokens up to a position, of a model with 8 kv heads of `group` heads each and
@@ -221,6 +242,13 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark("empty_run", empty_run)->UseRealTime();
     for (const cpu::KernelTable* table : cpu::compiled_tables()) {
         if (!table->available(cpu::features())) continue;
+        Formats::for_each([&]<class Fmt>() {
+            const TypeInfo& type = info(Fmt::type);
+            if (!type.encode || table->pack.group_bytes(type, Fmt::block_len) == 0) return;
+            benchmark::RegisterBenchmark(
+                cat(table->name, "/pack/", type.name).c_str(),
+                [=, &type](benchmark::State& s) { pack_bench(s, table->pack, type); });
+        });
         for (const int64_t rows : {1, 4, 512})
             for (const auto& [name, run] :
                  {std::pair{"delta_rule", &delta_rule_bench}, {"ssm_scan", &ssm_scan_bench}})

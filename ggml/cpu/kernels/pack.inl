@@ -8,23 +8,40 @@ struct UnpackedSpan {
     float scale[P::groups][lanes], min[P::groups][lanes];
     float d[lanes], dmin[lanes];  // of factors
 };
-
-// Columns of span `s` of row r; beyond k columns everything is zero. What lies `ahead` bytes further is asked
-// for.
 template <class Fmt>
-inline void unpack_row(const std::byte* row, int64_t ahead, int64_t k, int64_t s, int r,
-                       UnpackedSpan<Fmt>& u) {
+constexpr int64_t blocks_of_span = PackedOf<Fmt>::span / Fmt::block_len;
+
+// Blocks of span `s` of every row -> blocks[row]. They are copied before any of them is unpacked: what has
+// just been written in one way waits in the processor when it is read in another. What lies `ahead` bytes
+// further is asked for.
+template <class Fmt>
+inline int64_t copy_blocks(const std::byte* const* rows, int64_t ahead, int64_t k, int64_t s,
+                           typename Fmt::Block (&blocks)[lanes][blocks_of_span<Fmt>]) {
+    constexpr int64_t per_span = blocks_of_span<Fmt>;
+    constexpr auto bytes = static_cast<int64_t>(sizeof(typename Fmt::Block));
+    const int64_t left = k / Fmt::block_len - s * per_span, n = left < per_span ? left : per_span;
+    for (int r = 0; r < lanes; ++r) {
+        if (!rows[r]) continue;
+        const std::byte* from = rows[r] + s * per_span * bytes;
+        prefetch_lines<per_span * bytes>(from + ahead);
+        if (n == per_span)
+            std::memcpy(blocks[r], from, per_span * bytes);
+        else
+            std::memcpy(blocks[r], from, static_cast<size_t>(n * bytes));
+    }
+    return n;
+}
+
+// n blocks of row r of a span; behind them everything is zero.
+template <class Fmt>
+inline void unpack_row(const typename Fmt::Block* blocks, int64_t n, int r, UnpackedSpan<Fmt>& u) {
     using P = PackedOf<Fmt>;
     constexpr int per_block = Fmt::block_len / Fmt::group;
-    for (int64_t i = 0; i < P::span; i += Fmt::block_len) {
+    for (int64_t i = 0; i < blocks_of_span<Fmt>; ++i) {
         float scale[per_block], min[per_block];
-        int8_t* q = u.q[r] + i;
-        const int64_t at = s * P::span + i;
-        if (at < k) {
-            typename Fmt::Block b;
-            const std::byte* from = row + at / Fmt::block_len * static_cast<int64_t>(sizeof b);
-            prefetch_lines<sizeof b>(from + ahead);
-            std::memcpy(&b, from, sizeof b);
+        int8_t* q = u.q[r] + i * Fmt::block_len;
+        if (i < n) {
+            const typename Fmt::Block& b = blocks[i];
             if constexpr (P::has_min)
                 Fmt::unpack(b, q, scale, min);
             else
@@ -39,8 +56,8 @@ inline void unpack_row(const std::byte* row, int64_t ahead, int64_t k, int64_t s
             for (int g = 0; g < per_block; ++g) scale[g] = min[g] = 0;
         }
         for (int g = 0; g < per_block; ++g) {
-            u.scale[i / Fmt::group + g][r] = scale[g];
-            if constexpr (P::has_min) u.min[i / Fmt::group + g][r] = min[g];
+            u.scale[i * per_block + g][r] = scale[g];
+            if constexpr (P::has_min) u.min[i * per_block + g][r] = min[g];
         }
     }
 }
@@ -96,13 +113,15 @@ inline void pack_codes(const std::byte* const* rows, int64_t ahead, int64_t k, s
     static_assert(turned == 0 || turned == 1 << (c.bits - 1));
     constexpr int step = lanes > 8 ? lanes : 8;  // quads, of whole blocks
     static_assert(P::span % (4 * step) == 0);
+    typename Fmt::Block blocks[lanes][blocks_of_span<Fmt>];
     UnpackedSpan<Fmt> u;
     for (int64_t s = 0; s < P::spans(k); ++s, out += P::span_bytes) {
+        const int64_t n = copy_blocks<Fmt>(rows, ahead, k, s, blocks);
         std::memset(u.d, 0, sizeof u.d);
         std::memset(u.dmin, 0, sizeof u.dmin);
         for (int r = 0; r < lanes; ++r) {
             if (rows[r]) {
-                unpack_row<Fmt>(rows[r], ahead, k, s, r, u);
+                unpack_row<Fmt>(blocks[r], n, r, u);
             } else {
                 std::memset(u.q[r], 0, sizeof u.q[r]);
                 for (int64_t g = 0; g < P::groups; ++g) u.scale[g][r] = u.min[g][r] = 0;
@@ -141,18 +160,24 @@ template <class Fmt>
 inline void pack_real_rows(const std::byte* const* rows, int64_t ahead, int64_t k, std::byte* out) {
     constexpr int64_t parts = 4 / static_cast<int64_t>(sizeof(typename Fmt::Block));
     constexpr int64_t step = lanes * parts;
-    alignas(64) std::byte copy[lanes][lanes * 4];
+    alignas(64) std::byte copy[lanes * 4];
     for (int64_t at = 0; at < k; at += step) {
         const int64_t n = k - at < step ? k - at : step;
         I v[lanes];
         for (int r = 0; r < lanes; ++r) {
-            if (n < step || !rows[r]) std::memset(copy[r], 0, sizeof copy[r]);
-            if (rows[r]) {
-                const std::byte* from = rows[r] + at * (4 / parts);
-                prefetch_lines<lanes * 4>(from + ahead);
-                std::memcpy(copy[r], from, static_cast<size_t>(n * (4 / parts)));
+            if (!rows[r]) {
+                v[r] = set1_i(0);
+                continue;
             }
-            v[r] = load_i(copy[r]);
+            const std::byte* from = rows[r] + at * (4 / parts);
+            prefetch_lines<lanes * 4>(from + ahead);
+            if (n == step) {
+                v[r] = load_i(from);
+                continue;
+            }
+            std::memset(copy, 0, sizeof copy);
+            std::memcpy(copy, from, static_cast<size_t>(n * (4 / parts)));
+            v[r] = load_i(copy);
         }
         transpose(v);
         for (int64_t i = 0; i < (n + parts - 1) / parts; ++i, out += lanes * 4) store_i(out, v[i]);
