@@ -8,6 +8,7 @@
 
 #include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
+#include "ggml/base/read_ahead.h"
 
 namespace nibble {
 namespace {
@@ -23,9 +24,11 @@ Tensor row_of(std::vector<float>& values) {
 
 bool is_converted(const Tensor& host, const TensorSource& source) { return host.type != source->type; }
 
-void release_source(const TensorSource& source) {
-    if (source.parts.empty()) release_pages(source->data);
-    for (const TensorInfo* part : source.parts) release_pages(part->data);
+// fn(bytes) for the bytes of the file behind a tensor.
+template <class Fn>
+void each_part(const TensorSource& source, const Fn& fn) {
+    if (source.parts.empty()) fn(source->data);
+    for (const TensorInfo* part : source.parts) fn(part->data);
 }
 
 std::vector<std::byte> as_f32(const TensorSource& source) {
@@ -117,6 +120,11 @@ bool WeightStore::leaves_host(const Entry& e, WeightUse use) const {
     return std::ranges::count(used_, e.source, [](const auto& u) { return u.second.source; }) == 1;
 }
 
+bool WeightStore::is_read_to_place(const Entry& e, WeightUse use) const {
+    if (!e.source || use == WeightUse::vector) return false;
+    return is_copied(e, use) || e.tensor.layout == Layout::packed || !e.backend->device().host_memory;
+}
+
 size_t WeightStore::rearranged_bytes() const {
     size_t bytes = 0;
     for (const auto& [source, copy] : rearranged_) bytes += copy.size();
@@ -141,7 +149,16 @@ Result<void> WeightStore::place(bool release) {
     std::map<const std::byte*, int> readers;  // by the file's bytes: tensors yet to be copied out of them
     for (const auto& [use, entry] : order)
         if (is_copied(*entry, use)) ++readers[entry->source->info->data.data()];
+    std::vector<std::span<const std::byte>> bytes;
+    std::map<const Entry*, size_t> reached;  // of `bytes`, when an entry is placed
+    for (const auto& [use, entry] : order) {
+        if (is_read_to_place(*entry, use))
+            each_part(*entry->source, [&](std::span<const std::byte> part) { bytes.push_back(part); });
+        reached[entry] = bytes.size();
+    }
+    ReadAhead ahead(std::move(bytes));
     for (auto& [use, entry] : order) {
+        ahead.reach(reached[entry]);
         const TensorSource* const source = entry->source;
         const Entry* const twin = packed_twin(*entry);
         const bool copied = is_copied(*entry, use);
@@ -160,7 +177,7 @@ Result<void> WeightStore::place(bool release) {
             entry->storage = std::move(placed.storage);
         }
         // What was copied need not stay in memory twice.
-        if (release && copied && --readers[source->info->data.data()] == 0) release_source(*source);
+        if (release && copied && --readers[source->info->data.data()] == 0) each_part(*source, release_pages);
         if (twin || !entry->storage.data || !leaves_host(*entry, use)) continue;
         const Tensor& h = entry->host;
         if (copied)

@@ -50,6 +50,8 @@ class WeightStore {
     Result<Tensor> host_view(const std::string& name, const TensorSource& source, WeightUse use,
                              int64_t elements);
     bool is_copied(const Entry& e, WeightUse use) const;
+    // Whether place() reads the bytes of the file.
+    bool is_read_to_place(const Entry& e, WeightUse use) const;
     // Whether nothing reads the host's bytes once the entry is placed.
     bool leaves_host(const Entry& e, WeightUse use) const;
     // The same tensor, already packed on the same device for another use.
