@@ -2,6 +2,9 @@
 // Written once at load (kernels/pack.inl), read by the matmul kernels of the same instruction set.
 #pragma once
 
+#include <type_traits>
+#include <utility>
+
 #include "ggml/types/code_layout.h"
 
 namespace nibble::cpu {
@@ -17,9 +20,9 @@ namespace nibble::cpu {
 // j / (8/b) at bit b * (j mod 8/b) of each byte. Formats of 6, 5 and 3 bits have a plane of 4, 4 and 2 bits
 // followed by one with the upper bits.
 //
-// Scales are numbers, or integers of the groups times a number d of the row. Integers and d may have changed
-// their signs, where so products of integers and codes fit bytes (CodeLayout::products_fit_bytes); a row's
-// integers of both halves of a block may be neighbours.
+// Larger groups than 64 have their scale several times. Scales are numbers, or integers of the groups times a
+// number d of the row. Integers and d may have changed their signs, where so products of integers and codes
+// fit bytes (CodeLayout::products_fit_bytes); a row's integers of both halves of a block may be neighbours.
 //
 // Real formats have no scales: units of 32 bits (one f32, or two 16-bit columns) of every row in turn.
 
@@ -29,7 +32,7 @@ template <class F, int lanes>
 struct Packed {
     static constexpr CodeLayout codes = code_layout<F>();
     static constexpr bool has_min = F::dot == DotClass::scaled_int_min;
-    static constexpr int64_t group = F::group;  // columns that share a scale
+    static constexpr int64_t group = F::group < 64 ? F::group : 64;  // columns that share a scale
     static constexpr int halves = group == 16 ? 2 : 1;
     static constexpr int64_t pair = 2 * (group > 32 ? group : 32);  // two scales fill a vector
     static constexpr int64_t span = pair > F::block_len ? pair : F::block_len;
@@ -50,5 +53,41 @@ struct Packed {
     static_assert(span % F::block_len == 0);
     static_assert(codes_at % (4 * lanes) == 0);
 };
+
+// Whether the same kernels read both formats' packed weights: levels, and with integer scales their unit, are
+// known when they run.
+template <class F, class Other>
+constexpr bool packed_alike() {
+    if constexpr (code_layout<Other>().bits == 0) {
+        return false;
+    } else {
+        using A = Packed<F, 16>;
+        using B = Packed<Other, 16>;
+        constexpr CodeLayout a = A::codes, b = B::codes;
+        return a.bits == b.bits && a.zero == b.zero && a.scales == b.scales && a.is_signed == b.is_signed &&
+               a.table == b.table && a.factor_bits == b.factor_bits &&
+               (a.table_scale == b.table_scale || a.scales == ScaleKind::factor) &&
+               A::has_min == B::has_min && A::group == B::group && A::span == B::span &&
+               a.largest() <= b.largest();
+    }
+}
+
+// The first of the list whose kernels a format has.
+template <class F, class First, class... Rest>
+constexpr auto kernel_format(FormatList<First, Rest...> /*all*/) {
+    if constexpr (packed_alike<F, First>())
+        return std::type_identity<First>{};
+    else
+        return kernel_format<F>(FormatList<Rest...>{});
+}
+
+// Calls fn.operator()<Format>() for the format of kernels that read this type's integer codes, if it has any.
+template <class Fn>
+void visit_codes(Type type, Fn&& fn) {
+    visit_format(type, [&]<class F>() {
+        if constexpr (code_layout<F>().bits > 0)
+            fn.template operator()<typename decltype(kernel_format<F>(Formats{}))::type>();
+    });
+}
 
 }  // namespace nibble::cpu

@@ -70,20 +70,20 @@ struct TileFormat {
     constexpr int64_t block_bytes(int64_t k) const { return factors_at(k) + 16 * 4; }
 };
 
-// Formats without integer codes of at most 8 bits (and those whose codes come from large grids) are decoded
-// to f16 values when placed.
+// Formats without integer codes of at most 8 bits, and ternary ones (codes around one), are decoded to f16
+// values when placed. Codes of a table in groups of 16 have f16 scales, one kind of kernels for all of them.
 template <class F>
 constexpr TileFormat tile_format() {
     constexpr CodeLayout c = code_layout<F>();
     TileFormat f;
-    if constexpr (c.bits == 0) {
+    if constexpr (c.bits == 0 || c.zero == 1) {
         f.main = 16;
     } else {
         f.main = c.bits == 8 ? 8 : 4;
         f.extra = c.bits > 4 && c.bits < 8 ? c.bits - 4 : 0;
         f.zero = c.bits == 8 ? 128 : c.zero;
         f.group = static_cast<int>(F::group);
-        f.factor_bits = c.factor_bits;
+        f.factor_bits = c.table && f.group == 16 ? 0 : c.factor_bits;
         f.min = F::dot == DotClass::scaled_int_min;
         f.table = c.table;
     }

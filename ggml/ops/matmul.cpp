@@ -53,13 +53,16 @@ void expand(Builder& b, const Instr& instr) {
     b.emit_into(add_op, {y, residual}, AddParams{}, instr.out);
 }
 
-// Tolerances of the arithmetic, on the same dequantized weights: f32 accumulation, or int8 activations.
-double tolerance(const TypeInfo& type) { return type.dot == DotClass::real ? 1e-9 : 1e-4; }
+// Tolerances of the arithmetic, on the same dequantized weights: f32 accumulation, or int8 activations. The
+// terms of a lone output may nearly cancel.
+double tolerance(const TypeInfo& type, int64_t outputs) {
+    return type.dot == DotClass::real ? 1e-9 : outputs == 1 ? 1e-3 : 1e-4;
+}
 
 OpCase single(Type type, int64_t rows, int64_t n, int64_t k, bool bias, bool residual) {
     return {cat("matmul ", info(type).name, " ", rows, " rows, ", n, "x", k, bias ? " +bias" : "",
                 residual ? " +residual" : ""),
-            token_shape(rows), tolerance(info(type)), [=](Builder& b, CaseSink& s) {
+            token_shape(rows), tolerance(info(type), rows * n), [=](Builder& b, CaseSink& s) {
                 const Ref w = s.random_weight(b, type, n, k);
                 const Ref x = s.random_input(b, RowDim::tokens, k);
                 const Ref biases[] = {bias ? s.random_weight(b, Type::f32, 1, n) : Ref{}};
@@ -70,11 +73,12 @@ OpCase single(Type type, int64_t rows, int64_t n, int64_t k, bool bias, bool res
 std::vector<OpCase> cases() {
     std::vector<OpCase> list;
     for (const TypeInfo& t : all_types()) {
-        if (!t.decode || !t.encode) continue;
+        if (!t.decode) continue;
         const auto block = static_cast<int64_t>(t.block_len);
         for (const int64_t rows : awkward_rows)
-            list.push_back(
-                single(t.type, rows, 37, std::max<int64_t>(block, 96 / block * block), false, false));
+            if (t.encode)
+                list.push_back(
+                    single(t.type, rows, 37, std::max<int64_t>(block, 96 / block * block), false, false));
         list.push_back(single(t.type, 1, 1, block, true, true));
         list.push_back(single(t.type, 4, 130, block * 5, true, true));
         list.push_back(single(t.type, 79, 19, std::max<int64_t>(block, 768 / block * block), true, false));

@@ -38,7 +38,7 @@ struct OpCase {
 class CaseSink {
   public:
     virtual ~CaseSink() = default;
-    // Random normal values times `scale`, encoded in `type`.
+    // Random normal values times `scale`, encoded in `type`; any codes in types that are only read.
     virtual Ref random_weight(Builder&, Type, int64_t rows, int64_t cols, float scale = 1) = 0;
     virtual Ref random_input(Builder&, RowDim, int64_t cols, float scale = 1) = 0;
     virtual Ref int_input(Builder&, RowDim, int64_t cols, std::vector<int32_t> values) = 0;

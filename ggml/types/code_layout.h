@@ -49,8 +49,15 @@ constexpr CodeLayout plain(int bits, int zero, int factor_bits = 0) {
     return {bits, zero, scales, bits == 8, false, 1, {}, factor_bits};
 }
 constexpr CodeLayout lookup(const std::array<int8_t, 16>& levels, ScaleKind scales, float table_scale = 1,
-                            int factor_bits = 0) {
-    return {4, 0, scales, true, true, table_scale, levels, factor_bits};
+                            int factor_bits = 0, int bits = 4) {
+    return {bits, 0, scales, true, true, table_scale, levels, factor_bits};
+}
+
+// Levels that are whole multiples of a unit, in it.
+constexpr std::array<int8_t, 16> in_units(const std::array<float, 16>& levels, float unit) {
+    std::array<int8_t, 16> t{};
+    for (size_t i = 0; i < 16; ++i) t[i] = static_cast<int8_t>(levels[i] / unit);
+    return t;
 }
 
 // NF4 levels in units of 1 / 124.12, the unit between 1/127 and 1/90 that rounds them best: relative squared
@@ -102,10 +109,28 @@ constexpr CodeLayout code_layout() {
             return lookup(nf4_int8, K::f16, 1 / nf4_unit);
         case Type::nf4_dq:
             return lookup(nf4_int8, K::f32, 1 / nf4_unit);
+        case Type::tq1_0:
+        case Type::tq2_0:
+        case Type::q1_0:
+        case Type::q2_0:
+            return plain(2, 1);
+        case Type::iq2_xxs:
+        case Type::iq2_xs:
+        case Type::iq2_s:
+            return lookup(in_units(iq2_levels, 0.125f), K::factor, 0.125f, 6, 3);
+        case Type::iq3_xxs:
+            return lookup(in_units(iq3_xxs_levels, 0.5f), K::factor, 0.5f, 6);
+        case Type::iq3_s:
+            return lookup(in_units(iq3_s_levels, 1), K::factor, 1, 6);
+        case Type::iq1_s:
+        case Type::iq1_m:
+            return lookup(in_units(iq1_levels, 0.125f), K::factor, 0.125f, 6, 3);
         default:
             return {};
     }
 }
+template <class F>
+inline constexpr CodeLayout layout_of = code_layout<F>();
 
 // The integer s that d * s was made of; a damaged file's infinities and NaNs stay in d, whatever s is.
 inline int factor_of(float scale, float d) {

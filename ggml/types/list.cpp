@@ -1,13 +1,12 @@
 // The table behind info(), find_type() and type_from_id().
 // Formats with a codec come from the list in list.h, the others are stated here by geometry.
-#include "ggml/types/list.h"
-
 #include <cstring>
 #include <limits>
 #include <vector>
 
 #include "ggml/base/cat.h"
 #include "ggml/base/checked.h"
+#include "ggml/types/code_layout.h"
 
 namespace nibble {
 namespace {
@@ -51,12 +50,13 @@ std::vector<TypeInfo> build_table() {
     std::vector<TypeInfo> table;
     Formats::for_each([&]<class F>() {
         TypeInfo row{F::type, F::name,       F::block_len, sizeof(typename F::Block),
-                     F::dot,  decode_row<F>, nullptr};
+                     F::dot,  decode_row<F>, nullptr,      &layout_of<F>};
         if constexpr (Writable<F>) row.encode = encode_row<F>;
         table.push_back(row);
     });
     for (const Geometry& g : geometry_only)
-        table.push_back({g.type, g.name, g.block_len, g.block_bytes, DotClass::none, nullptr, nullptr});
+        table.push_back(
+            {g.type, g.name, g.block_len, g.block_bytes, DotClass::none, nullptr, nullptr, nullptr});
     return table;
 }
 

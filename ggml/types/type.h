@@ -62,6 +62,8 @@ enum class DotClass : uint8_t {
     table,           // codes looked up in a table of 16, times a scale per group
 };
 
+struct CodeLayout;  // ggml/types/code_layout.h
+
 // One row of the list of types.
 struct TypeInfo {
     Type type;
@@ -73,6 +75,7 @@ struct TypeInfo {
     // n elements (a multiple of block_len); src/dst hold n / block_len * block_bytes bytes, any alignment.
     void (*decode)(const std::byte* src, float* dst, size_t n);
     void (*encode)(const float* src, std::byte* dst, size_t n);  // round to nearest, no search
+    const CodeLayout* layout;                                    // null without a codec
 };
 
 const TypeInfo& info(Type type);        // precondition: the type is in the list

@@ -14,6 +14,7 @@
 #include "ggml/types/list.h"
 #include "tests/cpu/support.h"
 #include "tests/nmse.h"
+#include "tests/ops/arbitrary.h"
 
 using namespace nibble;
 
@@ -248,7 +249,6 @@ TEST_CASE("the largest codes times the largest activations overflow nowhere") {
     }
 }
 
-// Blocks of any codes and integers of scales, of which encoders write only some.
 template <class Fmt>
 Encoded arbitrary(int64_t rows, int64_t cols) {
     std::mt19937 random(7);
@@ -256,11 +256,7 @@ Encoded arbitrary(int64_t rows, int64_t cols) {
     Encoded e;
     e.bytes.resize(blocks * sizeof(typename Fmt::Block));
     for (size_t i = 0; i < blocks; ++i) {
-        typename Fmt::Block b;
-        auto* bytes = reinterpret_cast<unsigned char*>(&b);
-        for (size_t j = 0; j < sizeof b; ++j) bytes[j] = static_cast<unsigned char>(random());
-        b.d = f32_to_f16(0.01f);
-        if constexpr (Fmt::dot == DotClass::scaled_int_min) b.dmin = f32_to_f16(0.03f);
+        const auto b = arbitrary_block<Fmt>(random, 0.01f, 0.03f);
         std::memcpy(e.bytes.data() + i * sizeof b, &b, sizeof b);
     }
     const auto stride = static_cast<int64_t>(*row_bytes(Fmt::type, cols));
@@ -272,8 +268,11 @@ TEST_CASE("any codes and any integers of scales, for one row as for many") {
     constexpr int64_t n = 40, k = 512, rows = 49;
     std::vector<float> x = normal(rows * k, 3);
     ReferenceBackend reference;
-    for (const Encoded& w : {arbitrary<Q2_K>(n, k), arbitrary<Q3_K>(n, k), arbitrary<Q4_K>(n, k),
-                             arbitrary<Q5_K>(n, k), arbitrary<Q6_K>(n, k), arbitrary<IQ4_XS>(n, k)}) {
+    for (const Encoded& w :
+         {arbitrary<Q2_K>(n, k), arbitrary<Q3_K>(n, k), arbitrary<Q4_K>(n, k), arbitrary<Q5_K>(n, k),
+          arbitrary<Q6_K>(n, k), arbitrary<IQ4_XS>(n, k), arbitrary<IQ2_XXS>(n, k), arbitrary<IQ2_XS>(n, k),
+          arbitrary<IQ2_S>(n, k), arbitrary<IQ3_XXS>(n, k), arbitrary<IQ3_S>(n, k), arbitrary<IQ1_S>(n, k),
+          arbitrary<IQ1_M>(n, k), arbitrary<TQ2_0>(n, k), arbitrary<Q2_0>(n, k)}) {
         std::vector<float> expected(rows * n), many(rows * n), one(n);
         run(reference, matmul_op, MatmulParams{1}, {tensor(x, rows, k), {}, w.tensor, {}},
             {tensor(expected, rows, n)});

@@ -15,6 +15,7 @@
 #include "ggml/program/key_tiles.h"
 #include "ggml/program/runner.h"
 #include "tests/nmse.h"
+#include "tests/ops/arbitrary.h"
 
 namespace nibble {
 
@@ -110,6 +111,7 @@ class Operands : public CaseSink {
     Tensor filled(Type type, int64_t rows, int64_t cols, float scale, int64_t gap) {
         storage_.push_back(GuardedRows::make(type, rows, cols, gap));
         const Tensor t = storage_.back().tensor;
+        if (!info(type).encode) return fill_with_any_codes(t, scale), t;
         std::normal_distribution<float> normal(0, scale);
         std::vector<float> row(static_cast<size_t>(cols));
         for (int64_t r = 0; r < rows; ++r) {
@@ -117,6 +119,16 @@ class Operands : public CaseSink {
             info(type).encode(row.data(), t.data + r * t.stride, row.size());
         }
         return t;
+    }
+    void fill_with_any_codes(const Tensor& t, float scale) {
+        visit_format(t.type, [&]<class Fmt>() {
+            if constexpr (HasFactor<Fmt>)
+                for (int64_t r = 0; r < t.rows; ++r)
+                    for (int64_t i = 0; i < t.cols / Fmt::block_len; ++i) {
+                        const auto b = arbitrary_block<Fmt>(random_, scale / 100, scale / 100);
+                        std::memcpy(t.row<std::byte>(r) + i * static_cast<int64_t>(sizeof b), &b, sizeof b);
+                    }
+        });
     }
     Ref remember(Ref r, const Tensor& t) {
         inputs_[r.id] = t;

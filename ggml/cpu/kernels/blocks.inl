@@ -48,8 +48,4 @@ inline const std::byte* packed_group(const MatmulBlock& b, int64_t n0, std::byte
     return memory;
 }
 
-inline bool has_int8_path(const TypeInfo& type) {
-    bool has = false;
-    visit_format(type.type, [&]<class Fmt>() { has = code_layout<Fmt>().bits > 0; });
-    return has;
-}
+inline bool has_int8_path(const TypeInfo& type) { return type.layout && type.layout->bits > 0; }

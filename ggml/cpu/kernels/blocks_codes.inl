@@ -36,7 +36,7 @@ inline void panel_codes(const MatmulBlock& b, int64_t panels = 1) {
                 const int64_t group = at < n ? at : 0;  // a missing group repeats the first
                 const std::byte* w = packed_group(b, n0 + group, b.scratch + panel_bytes + tile_bytes);
                 const auto v = static_cast<int>(at % code_columns / lanes);
-                panel_of(at).fill(Stream(w, b.streaming), first, count, v);
+                panel_of(at).fill(Stream(w, *b.type->layout, b.streaming), first, count, v);
             }
             for (int64_t r = 0; r < b.m; r += stream_rows) {
                 const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
@@ -66,10 +66,8 @@ inline void choose_panels(const MatmulBlock& b) {
 }
 
 inline void code_block(const MatmulBlock& b) {
-    visit_format(b.type->type, [&]<class Fmt>() {
-        if constexpr (code_layout<Fmt>().bits > 0)
-            b.m <= streamed_rows ? stream_codes<Fmt>(b) : choose_panels<Fmt>(b);
-    });
+    visit_codes(b.type->type,
+                [&]<class Fmt>() { b.m <= streamed_rows ? stream_codes<Fmt>(b) : choose_panels<Fmt>(b); });
 }
 
 inline size_t code_scratch(const TypeInfo& type, int64_t k, bool packed) {

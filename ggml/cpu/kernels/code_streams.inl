@@ -29,7 +29,8 @@ inline void each_streams(const MatmulBlock& b, std::byte* memory, Fn fn) {
         const int64_t n = left < streams ? left : streams;
         for (int64_t g = first; g < first + run; ++g) {
             const std::byte* const w = packed_group(b, g * lanes, memory, n);
-            const CodeStream<Fmt> stream(w, each, streams, run * bytes, (first + run - g) * bytes);
+            const CodeStream<Fmt> stream(w, *b.type->layout, each, streams, run * bytes,
+                                         (first + run - g) * bytes);
             fn(CodeStreams<Fmt>{{stream, n}, g * lanes, run * lanes});
         }
     }

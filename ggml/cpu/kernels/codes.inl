@@ -128,11 +128,13 @@ struct CodeStream {
     I quads[8];
     F scales[halves], mins[min_halves];
     I integers;  // of the halves that are joined, as words
+    const CodeLayout* layout;
     Table16 table;
 
-    // One of so many streams, whose stretches lie one behind the other; how far ahead is for each of them.
-    CodeStream(const std::byte* rows, const Streaming& s, int64_t streams = 1, int64_t stretch_bytes = 0,
-               int64_t left_bytes = 0)
+    // Rows of a layout that Fmt's kernels read. One of so many streams, whose stretches lie one behind the
+    // other; how far ahead is for each of them.
+    CodeStream(const std::byte* rows, const CodeLayout& of_rows, const Streaming& s, int64_t streams = 1,
+               int64_t stretch_bytes = 0, int64_t left_bytes = 0)
         : group(rows),
           stretch(stretch_bytes),
           left(left_bytes),
@@ -140,8 +142,9 @@ struct CodeStream {
           far(s.bytes),
           near(s.first_level),
           by_levels(s.by_levels),
-          ahead_rows(has_factors ? 1 : s.code_rows) {
-        if constexpr (P::codes.table) table = load_table(P::codes.levels.data(), weight_offset);
+          ahead_rows(has_factors ? 1 : s.code_rows),
+          layout(&of_rows) {
+        if constexpr (P::codes.table) table = load_table(layout->levels.data(), weight_offset);
     }
 
     static F scale_at(const std::byte* scales, int64_t i) {
@@ -151,7 +154,7 @@ struct CodeStream {
         if constexpr (P::codes.scales == ScaleKind::bf16) v = load_bf16(reinterpret_cast<const uint16_t*>(p));
         if constexpr (P::codes.scales == ScaleKind::f32) v = load(reinterpret_cast<const float*>(p));
         if constexpr (P::codes.scales == ScaleKind::factor) v = to_float(load_s8(p));
-        if constexpr (P::codes.table_scale != 1) v = v * set1(P::codes.table_scale);
+        if constexpr (P::codes.table_scale != 1 && !has_factors) v = v * set1(P::codes.table_scale);
         return v;
     }
     static constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;  // bytes of a block, with scales
@@ -171,6 +174,7 @@ struct CodeStream {
         span = group + index * P::span_bytes;
         if constexpr (has_factors) {
             d = load_f16(reinterpret_cast<const uint16_t*>(span));
+            if constexpr (P::codes.table) d = d * set1(layout->table_scale);
             if constexpr (has_min) dmin = load_f16(reinterpret_cast<const uint16_t*>(span) + lanes);
         }
     }

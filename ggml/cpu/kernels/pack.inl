@@ -36,7 +36,7 @@ inline int64_t copy_blocks(const std::byte* const* rows, int64_t ahead, int64_t 
 template <class Fmt>
 inline void unpack_row(const typename Fmt::Block* blocks, int64_t n, int r, UnpackedSpan<Fmt>& u) {
     using P = PackedOf<Fmt>;
-    constexpr int per_block = Fmt::block_len / Fmt::group;
+    constexpr int per_block = Fmt::block_len / Fmt::group, times = Fmt::group / P::group;
     for (int64_t i = 0; i < blocks_of_span<Fmt>; ++i) {
         float scale[per_block], min[per_block];
         int8_t* q = u.q[r] + i * Fmt::block_len;
@@ -47,7 +47,11 @@ inline void unpack_row(const typename Fmt::Block* blocks, int64_t n, int r, Unpa
             else
                 Fmt::unpack(b, q, scale);
             if constexpr (P::codes.scales == ScaleKind::factor) {
-                const float d = f16_to_f32(b.d);
+                float d;
+                if constexpr (requires { b.d; })
+                    d = f16_to_f32(b.d);
+                else
+                    d = f16_to_f32(Fmt::d_of(b));
                 u.d[r] = joins_halves<Fmt> && P::codes.zero > 0 ? -d : d;  // for products that fit a byte
                 if constexpr (P::has_min) u.dmin[r] = -f16_to_f32(b.dmin);
             }
@@ -55,9 +59,9 @@ inline void unpack_row(const typename Fmt::Block* blocks, int64_t n, int r, Unpa
             std::memset(q, P::codes.table ? 0 : -P::codes.zero, Fmt::block_len);
             for (int g = 0; g < per_block; ++g) scale[g] = min[g] = 0;
         }
-        for (int g = 0; g < per_block; ++g) {
-            u.scale[i * per_block + g][r] = scale[g];
-            if constexpr (P::has_min) u.min[i * per_block + g][r] = min[g];
+        for (int g = 0; g < per_block * times; ++g) {
+            u.scale[i * per_block * times + g][r] = scale[g / times];
+            if constexpr (P::has_min) u.min[i * per_block * times + g][r] = min[g / times];
         }
     }
 }
@@ -108,10 +112,8 @@ inline void pack_codes(const std::byte* const* rows, int64_t ahead, int64_t k, s
     using P = PackedOf<Fmt>;
     constexpr CodeLayout c = P::codes;
     constexpr int main = c.bits == 8 ? 8 : c.bits >= 4 ? 4 : c.bits >= 2 ? 2 : 1, extra = c.bits - main;
-    // Codes around zero are stored with half of what their bits can be added, which turns the highest bit.
-    constexpr int turned = c.table ? 0 : c.is_signed ? weight_offset : c.zero;
-    static_assert(turned == 0 || turned == 1 << (c.bits - 1));
-    constexpr int step = lanes > 8 ? lanes : 8;  // quads, of whole blocks
+    constexpr int zero = c.table ? 0 : c.is_signed ? weight_offset : c.zero;  // of codes as they are stored
+    constexpr int step = lanes > 8 ? lanes : 8;                               // quads, of whole blocks
     static_assert(P::span % (4 * step) == 0);
     typename Fmt::Block blocks[lanes][blocks_of_span<Fmt>];
     UnpackedSpan<Fmt> u;
@@ -145,7 +147,7 @@ inline void pack_codes(const std::byte* const* rows, int64_t ahead, int64_t k, s
                 I v[lanes];
                 for (int r = 0; r < lanes; ++r) v[r] = load_i(u.q[r] + column + 4 * first);
                 transpose(v);
-                for (int r = 0; r < lanes; ++r) quads[first + r] = xor_i(v[r], set1_i8(turned));
+                for (int r = 0; r < lanes; ++r) quads[first + r] = sub_i8(v[r], -zero);
             }
             for (int at = 0; at < step; at += 8, codes += P::block_bytes) {
                 write_planes<main, 0>(quads + at, codes);

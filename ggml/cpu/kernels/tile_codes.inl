@@ -17,13 +17,14 @@ template <class Fmt>
 struct CodeUnit {
     using Stream = CodeStream<Fmt>;
     const std::byte* group;
+    const CodeLayout& layout;
     const Streaming& streaming;
     int64_t block;
     F scale[Stream::halves], base[Stream::min_halves];
 
-    [[gnu::always_inline]] CodeUnit(const std::byte* of_group, const Streaming& s, int64_t number)
-        : group(of_group), streaming(s), block(number) {
-        Stream here(group, streaming);
+    [[gnu::always_inline]] CodeUnit(const std::byte* of_group, const MatmulBlock& b, int64_t number)
+        : group(of_group), layout(*b.type->layout), streaming(b.streaming), block(number) {
+        Stream here(group, layout, streaming);
         here.begin(block);
 #pragma GCC unroll 2
         for (int h = 0; h < Stream::halves; ++h) scale[h] = no_nan(here.scale(0, h));
@@ -39,7 +40,7 @@ struct CodeUnit {
     template <int quad>
     [[gnu::always_inline]] void write(std::byte* tile) const {
         std::byte* const out = tile + quad * 2 * lanes * 4;
-        Stream here(group, streaming);
+        Stream here(group, layout, streaming);
         if constexpr (quad == 0) here.prefetch(block);
         here.begin(block);
         const I q = here.panel_codes(quad);

@@ -55,7 +55,7 @@ struct CodeTiles {
     int64_t units(const TilePart& p) const { return p.groups * (p.k / int8_block); }
     [[gnu::always_inline]] Unit unit(const TilePart& p, int64_t i) const {
         const int64_t each = p.k / int8_block, v = i < each ? 0 : 1, at = i - v * each;
-        return {{p.group + v * group_bytes, b.streaming, p.k0 / int8_block + at},
+        return {{p.group + v * group_bytes, b, p.k0 / int8_block + at},
                 panel(p) + v * panel_half + at * register_bytes};
     }
     template <int quad>
@@ -329,9 +329,8 @@ inline void with_tiles(const MatmulBlock& b, Fn fn) {
     std::byte* const panels = b.scratch + 2 * tiled_sums_bytes;
     const auto group_bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
     if (b.type->type == Type::bf16) return fn(Bf16Tiles{b, group_bytes}, panels);
-    visit_format(b.type->type, [&]<class Fmt>() {
-        if constexpr (code_layout<Fmt>().bits > 0)
-            fn(CodeTiles<Fmt>{b, group_bytes, panels}, panels + 2 * tiled_panel_bytes);
+    visit_codes(b.type->type, [&]<class Fmt>() {
+        fn(CodeTiles<Fmt>{b, group_bytes, panels}, panels + 2 * tiled_panel_bytes);
     });
 }
 

@@ -14,10 +14,10 @@ class CodeColumns {
 
     // `ring`: memory of `slots` tiles.
     CodeColumns(const MatmulBlock& b, const std::byte* group, std::byte* ring)
-        : group_(group), streaming_(b.streaming), ring_(ring), steps_(b.xb_stride / bf16_step) {}
+        : group_(group), b_(b), ring_(ring), steps_(b.xb_stride / bf16_step) {}
     const std::byte* tile(int64_t step) const { return slot(step); }
     [[gnu::always_inline]] Unit unit(int64_t step) const {  // behind the last step: of any, into a free slot
-        return {{group_, streaming_, step < steps_ ? step : steps_ - 1}, slot(step)};
+        return {{group_, b_, step < steps_ ? step : steps_ - 1}, slot(step)};
     }
     template <int quad, int end>
     [[gnu::always_inline]] static void prepare(const Unit& u) {
@@ -29,7 +29,7 @@ class CodeColumns {
     std::byte* slot(int64_t step) const { return ring_ + step % slots * register_bytes; }
 
     const std::byte* group_;
-    const Streaming& streaming_;
+    const MatmulBlock& b_;
     std::byte* ring_;
     int64_t steps_;
 };
@@ -137,7 +137,5 @@ inline bool in_registers(const MatmulBlock& b) {
 template <class Results>
 inline void multiply_in_registers(const MatmulBlock& b, const Results& results,
                                   const TiledGroups<Results::parts>& groups) {
-    visit_format(b.type->type, [&]<class Fmt>() {
-        if constexpr (code_layout<Fmt>().bits > 0) register_product<Fmt>(b, results, groups);
-    });
+    visit_codes(b.type->type, [&]<class Fmt>() { register_product<Fmt>(b, results, groups); });
 }

@@ -25,7 +25,7 @@ struct SignedCodes {
         // stream's turn for a whole part: the next one has to come meanwhile.
         constexpr Streaming ahead{
             .bytes = 3 * blocks / 2 * Stream::share, .by_levels = true, .first_level = 1024};
-        Stream stream(from.group, ahead, most_streams, from.stretch, from.left);
+        Stream stream(from.group, *from.layout, ahead, most_streams, from.stretch, from.left);
         Block& to = of[i];
         stream.prefetch(block);
         stream.begin(block);
@@ -229,7 +229,5 @@ inline void int8_product(const MatmulBlock& b) {
 }
 
 inline void multiply_int8(const MatmulBlock& b) {
-    visit_format(b.type->type, [&]<class Fmt>() {
-        if constexpr (code_layout<Fmt>().bits > 0) int8_product<Fmt>(b);
-    });
+    visit_codes(b.type->type, [&]<class Fmt>() { int8_product<Fmt>(b); });
 }
