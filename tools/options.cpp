@@ -179,6 +179,10 @@ void print_notes(Engine& engine, const RunOptions& options, std::span<Backend* c
     for (const std::string& note : engine.runner().model().notes) print_note(note);
     if (const int32_t made_for = engine.spec().n_ctx_train; made_for > 0 && engine.ctx() > made_for)
         print_note(beyond_training_text(made_for));
+    if (const size_t left = engine.runner().left_bytes())
+        print_note(cat(left >> 20,
+                       " MiB of the weights are used from the file, which is slower: packed they do "
+                       "not fit the memory"));
     const MemoryForecast& memory = engine.runner().memory();
     if (backends.size() > 1 && options.device.gpu_layers < 0 && memory.gpu_layers < memory.n_layers)
         print_note(cat(memory.gpu_layers, " of ", memory.n_layers, " layers fit the free memory of ",

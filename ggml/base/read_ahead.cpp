@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <system_error>
 #include <utility>
 
 #include <sys/mman.h>
@@ -29,7 +30,12 @@ ReadAhead::ReadAhead(std::vector<std::span<const std::byte>> spans, size_t dista
     : spans_(std::move(spans)), distance_(distance), limit_(distance) {
     size_t end = 0;
     for (const auto& span : spans_) ends_.push_back(end += span.size());
-    if (end > 0) thread_ = std::thread([this] { run(); });
+    if (end == 0) return;
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error&) {
+        // No more threads: it is advice.
+    }
 }
 
 ReadAhead::~ReadAhead() {

@@ -19,6 +19,16 @@ Placement last_layers(int32_t n_layers, int32_t n) {
     return p;
 }
 
+// So much of the weights can be packed in `room` that the others' part of the file stays in memory beside it.
+// Where the whole file would not, most of it is packed all the same: that is what stays in memory for
+// certain.
+size_t most_packed(const WeightStore::Packing& all, size_t room) {
+    if (all.file_bytes >= room) return room - room / 8;
+    const auto grows = static_cast<double>(all.bytes - all.file_bytes);
+    const double share = static_cast<double>(room - all.file_bytes) / grows;
+    return static_cast<size_t>(share * static_cast<double>(all.bytes));
+}
+
 // The fewest layers beside none that a second device can have: those that attend to another's keys and
 // values, with these.
 int32_t fewest_layers(const ModelSpec& spec) {
@@ -62,7 +72,7 @@ Result<Program> ModelRunner::record_dry(const Placement& placement, std::span<Ba
     const bool draws = placement.first == placement.last &&
                        !backends[static_cast<size_t>(placement.last)]->device().host_memory;
     kv_.drawn = {nullptr, draws ? limits_.outputs : 0, 1, sizeof(float)};
-    weights_ = std::make_unique<WeightStore>(model_->tensors, placement, backends);
+    weights_ = std::make_unique<WeightStore>(model_->tensors, placement, backends, most_packed_);
     Program main = NIBBLE_TRY(record_forward(spec(), *weights_, kv_, limits_, placement, backends));
     NIBBLE_TRY(record_predictor(backends));
     return main;
@@ -103,6 +113,22 @@ Result<Program> ModelRunner::widen_steps(Program dry, std::span<Backend* const> 
     }
     limits_.tokens = before;
     return record_dry(placement, backends);
+}
+
+Result<void> ModelRunner::fit_packed(std::span<Backend* const> backends) {
+    const auto host =
+        std::ranges::find_if(backends, [](const Backend* b) { return b->device().host_memory; });
+    if (host == backends.end() || model_->file.memory_bytes() > 0) return {};
+    const DeviceFootprint& f = forecast_.devices[static_cast<size_t>(host - backends.begin())];
+    const WeightStore::Packing all = weights_->packing();
+    const size_t others = f.cache + f.arena + f.inputs + (f.packed - std::min(f.packed, all.bytes));
+    const size_t free = (*host)->device().free_bytes;
+    if (others >= free || all.bytes <= free - others) return {};
+    // Weights in place are packed for every product, which takes some scratch.
+    const size_t room = (free - others) / 64 * 63;
+    most_packed_ = most_packed(all, room);
+    set_forecast(NIBBLE_TRY(record_dry(config_.placement, backends)), backends);
+    return {};
 }
 
 Result<void> ModelRunner::check_memory(std::span<Backend* const> backends) const {

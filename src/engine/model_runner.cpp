@@ -150,31 +150,35 @@ Result<ModelRunner> ModelRunner::prepare(TensorFile file, RunnerConfig config,
     if (const auto name = r.assistant_ ? r.assistant_weights_->unused(not_needed) : std::nullopt)
         return Error{ErrorCode::unsupported, r.assistant_->file.path().string(),
                      cat("tensor '", *name, "' is not used"), "guesses without it would be wrong"};
-    const auto& layers = r.config_.placement.layers;
+    r.set_forecast(dry, backends);
+    return r;
+}
+
+void ModelRunner::set_forecast(const Program& dry, std::span<Backend* const> backends) {
+    const auto& layers = config_.placement.layers;
     const MatmulCost matmuls = matmul_cost(dry);
-    r.forecast_ = {r.footprint(dry),
-                   *kv_bytes_per_token(spec, r.config_.k_type, r.config_.v_type),
-                   *kv_bytes_read_per_token(spec, r.config_.k_type, r.config_.v_type),
-                   matmuls.bytes,
-                   0,
-                   matmuls.expert_bytes,
-                   state_bytes(spec),
-                   has_states(spec) ? r.n_states_ : 0,
-                   r.config_.ctx,
-                   spec.n_ctx_train,
-                   static_cast<int32_t>(layers.size()),
-                   static_cast<int32_t>(std::ranges::count(layers, 1))};
-    if (r.predictor_) {
-        for (const Program* p : r.predictor_->programs_of_a_guess())
-            r.forecast_.predictor_bytes += matmul_cost(*p).bytes;
+    forecast_ = {footprint(dry),
+                 *kv_bytes_per_token(spec(), config_.k_type, config_.v_type),
+                 *kv_bytes_read_per_token(spec(), config_.k_type, config_.v_type),
+                 matmuls.bytes,
+                 0,
+                 matmuls.expert_bytes,
+                 state_bytes(spec()),
+                 has_states(spec()) ? n_states_ : 0,
+                 config_.ctx,
+                 spec().n_ctx_train,
+                 static_cast<int32_t>(layers.size()),
+                 static_cast<int32_t>(std::ranges::count(layers, 1))};
+    if (predictor_) {
+        for (const Program* p : predictor_->programs_of_a_guess())
+            forecast_.predictor_bytes += matmul_cost(*p).bytes;
     }
     for (size_t d = 0; d < backends.size(); ++d)
         if (backends[d]->device().host_memory) {
-            r.forecast_.devices[d].packed += r.weights_->rearranged_bytes_to_be();
-            if (r.assistant_) r.forecast_.devices[d].packed += r.assistant_weights_->rearranged_bytes_to_be();
+            forecast_.devices[d].packed += weights_->rearranged_bytes_to_be();
+            if (assistant_) forecast_.devices[d].packed += assistant_weights_->rearranged_bytes_to_be();
             break;
         }
-    return r;
 }
 
 Result<void> ModelRunner::open_assistant(const std::filesystem::path& path, int32_t ctx) {
@@ -271,6 +275,7 @@ Result<void> ModelRunner::make_copy_runners(std::span<Backend* const> backends) 
 Result<ModelRunner> ModelRunner::load(TensorFile file, RunnerConfig config,
                                       std::span<Backend* const> backends) {
     ModelRunner r = NIBBLE_TRY(prepare(std::move(file), std::move(config), backends));
+    NIBBLE_TRY(r.fit_packed(backends));
     NIBBLE_TRY(r.check_memory(backends));
     r.backends_.assign(backends.begin(), backends.end());
     const auto start = std::chrono::steady_clock::now();

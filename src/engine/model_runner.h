@@ -100,8 +100,10 @@ class ModelRunner {
     const Program& program() const { return runner_->program(); }
     size_t allocated_bytes() const;  // really taken from the backends: cache, activations, inputs
     double pack_seconds() const { return pack_seconds_; }  // of load(): reading, packing and placing weights
-    int32_t n_pages() const { return n_pages_; }           // of each group of keys and values
-    int32_t n_states() const { return n_states_; }         // of each group of states
+    // Bytes of weights that are used from the file, because all of them packed would not fit the memory.
+    size_t left_bytes() const { return weights_->packing().left_bytes; }
+    int32_t n_pages() const { return n_pages_; }    // of each group of keys and values
+    int32_t n_states() const { return n_states_; }  // of each group of states
 
     // A page of a KV group in host memory: keys, then values, layer by layer as the cache holds them. A
     // state's two parts likewise. `bytes` is page_bytes(group) long.
@@ -124,6 +126,9 @@ class ModelRunner {
     Result<Program> place_layers(std::span<Backend* const> backends);
     // More rows per step, where that keeps the GPU busier and memory is left.
     Result<Program> widen_steps(Program dry, std::span<Backend* const> backends);
+    void set_forecast(const Program& dry, std::span<Backend* const> backends);
+    // Leaves weights in the file where they do not fit the memory packed.
+    Result<void> fit_packed(std::span<Backend* const> backends);
     Result<void> check_memory(std::span<Backend* const> backends) const;
     Result<void> allocate_cache(std::span<Backend* const> backends);
     Result<void> make_copy_runners(std::span<Backend* const> backends);
@@ -147,6 +152,7 @@ class ModelRunner {
     RunnerConfig config_;
     MemoryForecast forecast_;
     double pack_seconds_ = 0;
+    size_t most_packed_ = std::numeric_limits<size_t>::max();
     KvTensors kv_;
     std::vector<Buffer> cache_memory_;
     std::vector<Backend*> backends_;

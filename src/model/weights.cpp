@@ -40,6 +40,16 @@ std::vector<std::byte> as_f32(const TensorSource& source) {
 
 }  // namespace
 
+WeightStore::WeightStore(const TensorMap& tensors, Placement placement, std::span<Backend* const> backends,
+                         size_t most_packed)
+    : tensors_(&tensors),
+      placement_(std::move(placement)),
+      backends_(backends.begin(), backends.end()),
+      most_packed_(most_packed) {
+    for (const Backend* b : backends_)
+        if (!host_ && b->device().host_memory) host_ = b;
+}
+
 Result<Tensor> WeightStore::host_view(const std::string& name, const TensorSource& source, WeightUse use,
                                       int64_t elements) {
     const TensorInfo& t = *source;
@@ -84,11 +94,20 @@ Result<Tensor> WeightStore::get(const std::string& name, WeightUse use, int64_t 
     const Tensor host = NIBBLE_TRY(host_view(name, it->second, use, elements));
     Backend& backend = backend_of(name, use);
     Tensor planned = host;
+    bool in_place = false;
     if (const size_t bytes = backend.packed_bytes(host, use); bytes > 0) {
-        planned.layout = Layout::packed;
-        planned.stride = static_cast<int64_t>(bytes) / std::max<int64_t>(host.rows, 1);
+        const bool counts = &backend == host_;
+        const auto file_bytes = static_cast<size_t>(host.rows * host.stride);
+        in_place = counts && bytes > most_packed_ - packing_.bytes;
+        if (in_place) {
+            packing_.left_bytes += file_bytes;
+        } else {
+            if (counts) packing_.bytes += bytes, packing_.file_bytes += file_bytes;
+            planned.layout = Layout::packed;
+            planned.stride = static_cast<int64_t>(bytes) / std::max<int64_t>(host.rows, 1);
+        }
     }
-    used_[{name, use}] = {host, planned, {}, &backend, &it->second};
+    used_[{name, use}] = {host, planned, {}, &backend, &it->second, in_place};
     return planned;
 }
 
@@ -96,7 +115,7 @@ Tensor WeightStore::constant(const std::string& name, std::span<const float> val
     const auto known = used_.find({name, WeightUse::vector});
     if (known != used_.end()) return known->second.tensor;
     const Tensor host = row_of(vectors_.emplace_back(values.begin(), values.end()));
-    used_[{name, WeightUse::vector}] = {host, host, {}, &backend_of(name, WeightUse::vector), nullptr};
+    used_[{name, WeightUse::vector}] = {host, host, {}, &backend_of(name, WeightUse::vector), nullptr, false};
     return host;
 }
 
@@ -172,7 +191,8 @@ Result<void> WeightStore::place(bool release) {
                     copy = is_converted(entry->host, *source) ? as_f32(*source) : rearranged(*source);
                 entry->host.data = copy.data();
             }
-            PlacedWeight placed = NIBBLE_TRY(entry->backend->place(entry->host, use));
+            PlacedWeight placed{entry->host, {}};
+            if (!entry->in_place) placed = NIBBLE_TRY(entry->backend->place(entry->host, use));
             entry->tensor = placed.tensor;
             entry->storage = std::move(placed.storage);
         }

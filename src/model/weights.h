@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -17,9 +18,15 @@ namespace nibble {
 
 class WeightStore {
   public:
-    // The map, the file behind it and the backends must outlive the store.
-    WeightStore(const TensorMap& tensors, Placement placement, std::span<Backend* const> backends)
-        : tensors_(&tensors), placement_(std::move(placement)), backends_(backends.begin(), backends.end()) {}
+    // What is packed in host memory, how much of the file that is, and how much of it is left in place.
+    struct Packing {
+        size_t bytes = 0, file_bytes = 0, left_bytes = 0;
+    };
+
+    // The map, the file behind it and the backends must outlive the store. Matrices that would be packed in
+    // host memory beyond `most_packed` bytes are used where they are.
+    WeightStore(const TensorMap& tensors, Placement placement, std::span<Backend* const> backends,
+                size_t most_packed = std::numeric_limits<size_t>::max());
 
     // The tensor as it is now: placed, or before that as it will be (layout and stride) with the data of the
     // file. Empty when the model has none of this name. Asking is what marks a tensor as used, and how. A
@@ -33,6 +40,8 @@ class WeightStore {
     // and have no other use are given back (TensorFile::disposable).
     Result<void> place(bool release);
 
+    // Of the tensors asked for so far.
+    const Packing& packing() const { return packing_; }
     // Bytes of the copied matrices that stay in memory: what is held, and what will be after place().
     size_t rearranged_bytes() const;
     size_t rearranged_bytes_to_be() const;
@@ -46,6 +55,7 @@ class WeightStore {
         Buffer storage;
         Backend* backend = nullptr;
         const TensorSource* source = nullptr;  // null for a constant
+        bool in_place = false;
     };
     Result<Tensor> host_view(const std::string& name, const TensorSource& source, WeightUse use,
                              int64_t elements);
@@ -61,6 +71,9 @@ class WeightStore {
     const TensorMap* tensors_;
     Placement placement_;
     std::vector<Backend*> backends_;
+    const Backend* host_ = nullptr;  // of them, the one whose memory is the host's
+    size_t most_packed_;
+    Packing packing_;
     std::map<std::pair<std::string, WeightUse>, Entry> used_;
     std::map<const TensorSource*, std::vector<std::byte>> rearranged_;
     std::deque<std::vector<float>> vectors_;  // converted ones; a deque so that views stay valid
