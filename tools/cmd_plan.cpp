@@ -136,8 +136,12 @@ Result<int> PlanCommand::operator()() const {
                     mib(m.state_bytes * static_cast<size_t>(m.n_states)), m.n_states, mib(m.state_bytes),
                     m.n_states - kept_states > 1 ? "two (one of them while guesses are checked)" : "one");
     std::printf("\nactivations  %9.1f MiB\n", mib(f.arena + f.inputs));
+    const bool fits_in_part = device.host_memory && need - f.packed <= device.free_bytes;
     std::printf("needs        %9.1f MiB of %.1f MiB available: %s, up to %lld tokens of context\n", mib(need),
-                mib(device.free_bytes), need <= device.free_bytes ? "fits" : "does not fit",
+                mib(device.free_bytes),
+                need <= device.free_bytes ? "fits"
+                : fits_in_part            ? "fits with weights left in the file, which is slower"
+                                          : "does not fit",
                 static_cast<long long>(largest));
     if (m.n_ctx_train > 0 && std::max<int64_t>(largest, m.ctx) > m.n_ctx_train)
         std::printf("context      %s\n", beyond_training_text(m.n_ctx_train).c_str());
