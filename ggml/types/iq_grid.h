@@ -1,6 +1,5 @@
-// The IQ2, IQ3 and IQ1 formats, read only: superblocks of 256 whose elements come four or eight at a time
-// from a grid, times signs and small scales. A code is a place in the format's list of values and their
-// signs.
+// IQ2, IQ3 and IQ1, read only: superblocks of 256 whose elements come four or eight at a time from a grid,
+// times signs and small scales. A code is a place in the format's list of values with their signs.
 #pragma once
 
 #include <cstring>
@@ -72,6 +71,14 @@ inline uint32_t word_at(const uint8_t* p) {
 
 // The scales of all these formats are odd multiples of d.
 inline float odd(unsigned n) { return static_cast<float>(2 * n + 1); }
+// n of them, of which a nibble says which.
+template <int n>
+inline void unpack_scales(const uint8_t* nibbles, float d, float* scale) {
+    for (int g = 0; g < n; ++g) {
+        const unsigned two = nibbles[g / 2];
+        scale[g] = d * odd(two >> (g % 2 * 4) & 15);
+    }
+}
 
 struct IQ2_XXS {
     static constexpr Type type = Type::iq2_xxs;
@@ -112,11 +119,7 @@ struct IQ2_XS {
     static_assert(sizeof(Block) == 74);
 
     static void unpack(const Block& b, int8_t* q, float* scale) {
-        const float d = f16_to_f32(b.d);
-        for (int g = 0; g < 16; ++g) {
-            const unsigned factor = b.factors[g / 2];
-            scale[g] = d * odd(factor >> (g % 2 * 4) & 15);
-        }
+        unpack_scales<16>(b.factors, f16_to_f32(b.d), scale);
         for (int k = 0; k < 32; ++k)
             write_codes<2>(iq2_xs_codes[b.q[k] & 511], even_signs[b.q[k] >> 9], q + 8 * k);
     }
@@ -139,11 +142,7 @@ struct IQ2_S {
     static_assert(sizeof(Block) == 82);
 
     static void unpack(const Block& b, int8_t* q, float* scale) {
-        const float d = f16_to_f32(b.d);
-        for (int g = 0; g < 16; ++g) {
-            const unsigned factor = b.factors[g / 2];
-            scale[g] = d * odd(factor >> (g % 2 * 4) & 15);
-        }
+        unpack_scales<16>(b.factors, f16_to_f32(b.d), scale);
         for (int k = 0; k < 32; ++k) {
             const unsigned high = b.high[k / 4] >> (k % 4 * 2) & 3;
             write_codes<2>(iq2_s_codes[b.q[k] | high << 8], b.signs[k], q + 8 * k);
@@ -196,11 +195,7 @@ struct IQ3_S {
     static_assert(sizeof(Block) == 110);
 
     static void unpack(const Block& b, int8_t* q, float* scale) {
-        const float d = f16_to_f32(b.d);
-        for (int g = 0; g < 8; ++g) {
-            const unsigned factor = b.factors[g / 2];
-            scale[g] = d * odd(factor >> (g % 2 * 4) & 15);
-        }
+        unpack_scales<8>(b.factors, f16_to_f32(b.d), scale);
         for (int k = 0; k < 32; ++k) {
             const unsigned high = b.high[k / 4] >> (k % 4 * 2);
             const uint64_t codes = two_of(iq3_s_codes[b.q[2 * k] | (high & 1) << 8],
@@ -212,8 +207,8 @@ struct IQ3_S {
 };
 
 // Elements of IQ1 are -1, 0 or 1, of eight of them all plus or all minus an eighth.
-inline void write_ternary(int index, bool minus, int8_t* q) {
-    const uint64_t codes = iq1_codes[static_cast<size_t>(index)] | (minus ? 0 : bits_in_bytes[255]);
+inline void write_ternary(unsigned index, bool minus, int8_t* q) {
+    const uint64_t codes = iq1_codes[index] | (minus ? 0 : bits_in_bytes[255]);
     std::memcpy(q, &codes, sizeof codes);
 }
 
@@ -233,10 +228,10 @@ struct IQ1_S {
     static void unpack(const Block& b, int8_t* q, float* scale) {
         const float d = f16_to_f32(b.d);
         for (int g = 0; g < 8; ++g) {
-            const int word = b.high[g];
-            scale[g] = d * odd(b.high[g] >> 12 & 7);
+            const unsigned word = b.high[g];
+            scale[g] = d * odd(word >> 12 & 7);
             for (int k = 0; k < 4; ++k) {
-                const int index = b.q[4 * g + k] | (word >> (3 * k) & 7) << 8;
+                const unsigned index = b.q[4 * g + k] | (word >> (3 * k) & 7) << 8;
                 write_ternary(index, word >> 15, q + 32 * g + 8 * k);
             }
         }
@@ -269,8 +264,8 @@ struct IQ1_M {
             scale[g] = d * odd(factors >> (g % 4 * 3) & 7);
         }
         for (int k = 0; k < 32; ++k) {
-            const int nibble = b.high[k / 2] >> (k % 2 * 4);
-            const int index = b.q[k] | (nibble & 7) << 8;
+            const unsigned nibble = b.high[k / 2] >> (k % 2 * 4);
+            const unsigned index = b.q[k] | (nibble & 7) << 8;
             write_ternary(index, nibble & 8, q + 8 * k);
         }
     }
