@@ -64,6 +64,13 @@ Result<std::filesystem::path> resolve_destination(const std::filesystem::path& g
     return target;
 }
 
+void advise(std::span<const std::byte> mapped, int advice) {
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<uintptr_t>(mapped.data()) / page * page;
+    const auto end = (reinterpret_cast<uintptr_t>(mapped.data()) + mapped.size() + page - 1) / page * page;
+    (void)::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+}
+
 // A file without a name, which is gone with the process, however that ends. -1 where there are none such, or
 // where they could not be named later.
 int open_unnamed(const std::filesystem::path& folder) {
@@ -116,13 +123,10 @@ MappedFile::~MappedFile() {
     if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-void release_pages(std::span<const std::byte> mapped) {
-    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto begin = reinterpret_cast<uintptr_t>(mapped.data()) / page * page;
-    const auto end = (reinterpret_cast<uintptr_t>(mapped.data()) + mapped.size() + page - 1) / page * page;
-    // Whole pages, also those shared with neighbours: a read-only mapping loses nothing by it.
-    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
+// Whole pages, also those shared with neighbours: a read-only mapping loses nothing by it. Where advice
+// cannot be taken, everything works.
+void release_pages(std::span<const std::byte> mapped) { advise(mapped, MADV_DONTNEED); }
+void ask_for_pages(std::span<const std::byte> mapped) { advise(mapped, MADV_WILLNEED); }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, size_t limit) {
     const Descriptor d{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};

@@ -33,6 +33,10 @@ class MappedFile {
 // contents stay and are read again when touched. For walking once through a file larger than memory.
 void release_pages(std::span<const std::byte> mapped);
 
+// Asks the system to read these mapped bytes into memory. Of one call Linux reads no more than it reads ahead
+// by itself, often 128 KiB; blocks while the disk's queue is full.
+void ask_for_pages(std::span<const std::byte> mapped);
+
 // Reads a whole (small) file: configuration, tokenizer.json, a prompt. `limit` bounds the allocation.
 Result<std::string> read_text_file(const std::filesystem::path& path, size_t limit = size_t{1} << 30);
 

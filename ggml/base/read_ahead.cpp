@@ -3,26 +3,16 @@
 #include "ggml/base/read_ahead.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <system_error>
 #include <utility>
 
-#include <sys/mman.h>
-#include <unistd.h>
+#include "ggml/base/mapped_file.h"
 
 namespace nibble {
 namespace {
 
-// What Linux reads for one advice at most is what it reads ahead by itself, 128 KiB if nobody has changed it.
+// See ask_for_pages().
 constexpr size_t piece = size_t{128} << 10;
-
-void ask_for(const std::byte* data, size_t bytes) {
-    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto begin = reinterpret_cast<uintptr_t>(data) / page * page;
-    // Where the advice cannot be taken, bytes come when they are used.
-    (void)::madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(data) + bytes - begin,
-                    MADV_WILLNEED);
-}
 
 }  // namespace
 
@@ -68,7 +58,7 @@ void ReadAhead::run() {
         for (size_t at = 0; at < span.size(); at += piece) {
             const size_t bytes = std::min(piece, span.size() - at);
             if (!wait_for(offset)) return;
-            ask_for(span.data() + at, bytes);
+            ask_for_pages(span.subspan(at, bytes));
             offset += bytes;
         }
 }

@@ -14,7 +14,7 @@ namespace nibble {
 class ReadAhead {
   public:
     // Spans of mapped files in the order of their use; they have to stay mapped. What is in memory already
-    // costs about ten microseconds a megabyte, of a thread of its own.
+    // costs about twenty microseconds a megabyte, of a thread of its own.
     // Asked for are so many bytes behind the end of the spans in use.
     explicit ReadAhead(std::vector<std::span<const std::byte>> spans, size_t distance = size_t{128} << 20);
     ~ReadAhead();

@@ -115,14 +115,19 @@ Result<Program> ModelRunner::widen_steps(Program dry, std::span<Backend* const> 
     return record_dry(placement, backends);
 }
 
-Result<void> ModelRunner::fit_packed(std::span<Backend* const> backends) {
+size_t ModelRunner::host_device(std::span<Backend* const> backends) {
     const auto host =
         std::ranges::find_if(backends, [](const Backend* b) { return b->device().host_memory; });
-    if (host == backends.end() || model_->file.memory_bytes() > 0) return {};
-    const DeviceFootprint& f = forecast_.devices[static_cast<size_t>(host - backends.begin())];
+    return static_cast<size_t>(host - backends.begin());
+}
+
+Result<void> ModelRunner::fit_packed(std::span<Backend* const> backends) {
+    const size_t host = host_device(backends);
+    if (host == backends.size() || model_->file.memory_bytes() > 0) return {};
+    const DeviceFootprint& f = forecast_.devices[host];
     const WeightStore::Packing all = weights_->packing();
     const size_t others = f.cache + f.arena + f.inputs + (f.packed - std::min(f.packed, all.bytes));
-    const size_t free = (*host)->device().free_bytes;
+    const size_t free = backends[host]->device().free_bytes;
     if (others >= free || all.bytes <= free - others) return {};
     // Weights in place are packed for every product, which takes some scratch.
     const size_t room = (free - others) / 64 * 63;

@@ -173,12 +173,10 @@ void ModelRunner::set_forecast(const Program& dry, std::span<Backend* const> bac
         for (const Program* p : predictor_->programs_of_a_guess())
             forecast_.predictor_bytes += matmul_cost(*p).bytes;
     }
-    for (size_t d = 0; d < backends.size(); ++d)
-        if (backends[d]->device().host_memory) {
-            forecast_.devices[d].packed += weights_->rearranged_bytes_to_be();
-            if (assistant_) forecast_.devices[d].packed += assistant_weights_->rearranged_bytes_to_be();
-            break;
-        }
+    const size_t host = host_device(backends);
+    if (host == backends.size()) return;
+    forecast_.devices[host].packed += weights_->rearranged_bytes_to_be();
+    if (assistant_) forecast_.devices[host].packed += assistant_weights_->rearranged_bytes_to_be();
 }
 
 Result<void> ModelRunner::open_assistant(const std::filesystem::path& path, int32_t ctx) {

@@ -126,6 +126,8 @@ class ModelRunner {
     Result<Program> place_layers(std::span<Backend* const> backends);
     // More rows per step, where that keeps the GPU busier and memory is left.
     Result<Program> widen_steps(Program dry, std::span<Backend* const> backends);
+    // The first device whose memory is the host's; as many as there are: none.
+    static size_t host_device(std::span<Backend* const> backends);
     void set_forecast(const Program& dry, std::span<Backend* const> backends);
     // Leaves weights in the file where they do not fit the memory packed.
     Result<void> fit_packed(std::span<Backend* const> backends);

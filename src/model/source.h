@@ -103,6 +103,12 @@ struct TensorSource {
     bool is_view() const { return storage == Storage::same && !scales; }
     // Dimensions of the canonical tensor, the row length first.
     std::vector<int64_t> dims() const;
+    // fn(bytes) for its bytes in the file.
+    template <class Fn>
+    void each_part(const Fn& fn) const {
+        if (parts.empty()) fn(std::span<const std::byte>(info->data));
+        for (const TensorInfo* part : parts) fn(std::span<const std::byte>(part->data));
+    }
     // What it takes, in the type of the file.
     size_t bytes() const;
 };

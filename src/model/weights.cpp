@@ -24,13 +24,6 @@ Tensor row_of(std::vector<float>& values) {
 
 bool is_converted(const Tensor& host, const TensorSource& source) { return host.type != source->type; }
 
-// fn(bytes) for the bytes of the file behind a tensor.
-template <class Fn>
-void each_part(const TensorSource& source, const Fn& fn) {
-    if (source.parts.empty()) fn(source->data);
-    for (const TensorInfo* part : source.parts) fn(part->data);
-}
-
 std::vector<std::byte> as_f32(const TensorSource& source) {
     std::vector<std::byte> copy(static_cast<size_t>(source.rows() * source.cols()) * sizeof(float));
     auto* const values = reinterpret_cast<float*>(copy.data());
@@ -47,7 +40,7 @@ WeightStore::WeightStore(const TensorMap& tensors, Placement placement, std::spa
       backends_(backends.begin(), backends.end()),
       most_packed_(most_packed) {
     for (const Backend* b : backends_)
-        if (!host_ && b->device().host_memory) host_ = b;
+        if (b->device().host_memory) on_host_.insert(b);
 }
 
 Result<Tensor> WeightStore::host_view(const std::string& name, const TensorSource& source, WeightUse use,
@@ -96,7 +89,7 @@ Result<Tensor> WeightStore::get(const std::string& name, WeightUse use, int64_t 
     Tensor planned = host;
     bool in_place = false;
     if (const size_t bytes = backend.packed_bytes(host, use); bytes > 0) {
-        const bool counts = &backend == host_;
+        const bool counts = on_host_.contains(&backend);
         const auto file_bytes = static_cast<size_t>(host.rows * host.stride);
         in_place = counts && bytes > most_packed_ - packing_.bytes;
         if (in_place) {
@@ -135,13 +128,13 @@ bool WeightStore::is_copied(const Entry& e, WeightUse use) const {
 
 bool WeightStore::leaves_host(const Entry& e, WeightUse use) const {
     if (use != WeightUse::matmul) return false;
-    if (e.tensor.layout != Layout::packed && e.backend->device().host_memory) return false;
+    if (e.tensor.layout != Layout::packed && on_host_.contains(e.backend)) return false;
     return std::ranges::count(used_, e.source, [](const auto& u) { return u.second.source; }) == 1;
 }
 
 bool WeightStore::is_read_to_place(const Entry& e, WeightUse use) const {
     if (!e.source || use == WeightUse::vector) return false;
-    return is_copied(e, use) || e.tensor.layout == Layout::packed || !e.backend->device().host_memory;
+    return is_copied(e, use) || e.tensor.layout == Layout::packed || !on_host_.contains(e.backend);
 }
 
 size_t WeightStore::rearranged_bytes() const {
@@ -162,22 +155,25 @@ size_t WeightStore::rearranged_bytes_to_be() const {
 
 Result<void> WeightStore::place(bool release) {
     // In the order of the file, so that a cold disk is read forwards.
-    std::vector<std::pair<WeightUse, Entry*>> order;
+    struct Step {
+        WeightUse use;
+        Entry* entry;
+        size_t read = 0;  // of the spans that are read in all, when it is done
+    };
+    std::vector<Step> order;
     for (auto& [key, entry] : used_) order.push_back({key.second, &entry});
-    std::ranges::sort(order, {}, [](const auto& o) { return o.second->host.data; });
+    std::ranges::sort(order, {}, [](const Step& s) { return s.entry->host.data; });
     std::map<const std::byte*, int> readers;  // by the file's bytes: tensors yet to be copied out of them
-    for (const auto& [use, entry] : order)
+    std::vector<std::span<const std::byte>> spans;
+    for (auto& [use, entry, read] : order) {
         if (is_copied(*entry, use)) ++readers[entry->source->info->data.data()];
-    std::vector<std::span<const std::byte>> bytes;
-    std::map<const Entry*, size_t> reached;  // of `bytes`, when an entry is placed
-    for (const auto& [use, entry] : order) {
         if (is_read_to_place(*entry, use))
-            each_part(*entry->source, [&](std::span<const std::byte> part) { bytes.push_back(part); });
-        reached[entry] = bytes.size();
+            entry->source->each_part([&](std::span<const std::byte> part) { spans.push_back(part); });
+        read = spans.size();
     }
-    ReadAhead ahead(std::move(bytes));
-    for (auto& [use, entry] : order) {
-        ahead.reach(reached[entry]);
+    ReadAhead ahead(std::move(spans));
+    for (auto& [use, entry, read] : order) {
+        ahead.reach(read);
         const TensorSource* const source = entry->source;
         const Entry* const twin = packed_twin(*entry);
         const bool copied = is_copied(*entry, use);
@@ -197,7 +193,7 @@ Result<void> WeightStore::place(bool release) {
             entry->storage = std::move(placed.storage);
         }
         // What was copied need not stay in memory twice.
-        if (release && copied && --readers[source->info->data.data()] == 0) each_part(*source, release_pages);
+        if (release && copied && --readers[source->info->data.data()] == 0) source->each_part(release_pages);
         if (twin || !entry->storage.data || !leaves_host(*entry, use)) continue;
         const Tensor& h = entry->host;
         if (copied)

@@ -71,7 +71,7 @@ class WeightStore {
     const TensorMap* tensors_;
     Placement placement_;
     std::vector<Backend*> backends_;
-    const Backend* host_ = nullptr;  // of them, the one whose memory is the host's
+    std::set<const Backend*> on_host_;  // those of them whose memory is the host's
     size_t most_packed_;
     Packing packing_;
     std::map<std::pair<std::string, WeightUse>, Entry> used_;
