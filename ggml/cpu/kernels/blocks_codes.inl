@@ -13,19 +13,45 @@ inline void stream_codes(const MatmulBlock& b) {
     });
 }
 
-// By `panels` panels of codes at a time.
+// Panels next to each other, each with as many blocks of K.
+template <class Panel>
+struct CodePanels {
+    std::byte* memory;
+    int64_t depth, columns;  // blocks; of all panels
+
+    Panel of(int64_t column) const {
+        return Panel{memory + column / code_columns * depth * Panel::block_bytes};
+    }
+    std::byte* end() const { return memory + columns / code_columns * depth * Panel::block_bytes; }
+};
+
+// c[m x columns] (+)= all rows times the first n of these columns, in blocks [first, first + count) of K.
+// Formats share it, so it is not inlined.
+template <class Panel>
+[[gnu::noinline]] inline void multiply_panels(const MatmulBlock& b, const CodePanels<Panel>& panels,
+                                              int64_t n, int64_t first, int64_t count, float* c) {
+    for (int64_t r = 0; r < b.m; r += stream_rows) {
+        const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
+        Int8Rows x = b.xq.tile(r, m, first, b.k);
+        x.q = Panel::activations(x.q, count * m, panels.end());
+        for (int64_t at = 0; at < n; at += code_columns) {
+            const Panel panel = panels.of(at);
+            int8_rows(m, Neighbours<Panel, 1>{panel}, count, x, c + r * panels.columns + at, panels.columns,
+                      first == 0);
+        }
+    }
+}
+
+// By `n_panels` panels of codes at a time.
 template <class Fmt, bool words = false>
-inline void panel_codes(const MatmulBlock& b, int64_t panels = 1) {
+inline void panel_codes(const MatmulBlock& b, int64_t n_panels = 1) {
     using Stream = CodeStream<Fmt>;
-    using Panel = CodePanel<int_tile_vecs, Stream, words>;
-    const int64_t columns = panels * code_columns, blocks = b.k / int8_block;
+    using Panel = CodePanel<panel_kind<Stream>(int_tile_vecs, words)>;
+    const int64_t columns = n_panels * code_columns, blocks = b.k / int8_block;
     // K is cut into parts alike, of which the panels and the words of a tile's activations fit the memory.
-    const int64_t most = panel_bytes / (panels * Panel::block_bytes + Panel::word_bytes);
+    const int64_t most = panel_bytes / (n_panels * Panel::block_bytes + Panel::word_bytes);
     const int64_t parts = (blocks + most - 1) / most, depth = (blocks + parts - 1) / parts;
-    const auto panel_of = [&](int64_t column) {
-        return Panel{b.scratch + column / code_columns * depth * Panel::block_bytes};
-    };
-    std::byte* const activations = b.scratch + panels * depth * Panel::block_bytes;
+    const CodePanels<Panel> panels{b.scratch, depth, columns};
     float* c = reinterpret_cast<float*>(b.scratch + panel_bytes);
     for (int64_t n0 = 0; n0 < b.n; n0 += columns) {
         const int64_t n = b.n - n0 < columns ? b.n - n0 : columns;
@@ -36,18 +62,9 @@ inline void panel_codes(const MatmulBlock& b, int64_t panels = 1) {
                 const int64_t group = at < n ? at : 0;  // a missing group repeats the first
                 const std::byte* w = packed_group(b, n0 + group, b.scratch + panel_bytes + tile_bytes);
                 const auto v = static_cast<int>(at % code_columns / lanes);
-                panel_of(at).fill(Stream(w, *b.type->layout, b.streaming), first, count, v);
+                panels.of(at).fill(Stream(w, *b.type->layout, b.streaming), first, count, v);
             }
-            for (int64_t r = 0; r < b.m; r += stream_rows) {
-                const int64_t m = b.m - r < stream_rows ? b.m - r : stream_rows;
-                Int8Rows x = b.xq.tile(r, m, first, b.k);
-                x.q = Panel::activations(x.q, count * m, activations);
-                for (int64_t at = 0; at < n; at += code_columns) {
-                    const Panel panel = panel_of(at);
-                    int8_rows(m, Neighbours<Panel, 1>{panel}, count, x, c + r * columns + at, columns,
-                              first == 0);
-                }
-            }
+            multiply_panels(b, panels, n, first, count, c);
         }
         finish(b, n0, n, 0, b.m, c, columns);
     }

@@ -234,28 +234,49 @@ struct Neighbours {
     }
 };
 
-// A panel of V row groups of a stream: per block and vector 8 quads, then scales and minima.
+// All that the layout and the kernels of panels depend on: most formats share them.
+struct PanelKind {
+    int vectors;  // groups of rows
+    bool words;
+    int halves, min_halves;
+    bool has_min, is_signed;
+    int zero, short_quads;
+};
+
+// Codes that do not have to be short get the zero that costs a row least: none or, where weights have an
+// offset, that.
+template <class Stream>
+constexpr PanelKind panel_kind(int vectors, bool words) {
+    const int zero = short_sums || Stream::panel_zero == 0 ? Stream::panel_zero : weight_offset;
+    return {vectors,
+            words,
+            Stream::halves,
+            Stream::has_min ? Stream::min_halves : Stream::halves,
+            Stream::has_min,
+            Stream::panel_signed || zero != Stream::panel_zero,
+            zero,
+            Stream::short_quads};
+}
+
+// A panel of groups of rows of a stream: per block and vector 8 quads, then scales and minima.
 // With `words`, codes are 16-bit words instead: of each quad a vector of the even ones and one of the odd
 // ones. Where rows are multiplied two at a time, quads lie in pairs: low and high of two (row_pairs.inl).
-template <int V, class Stream, bool words = false>
+template <PanelKind kind>
 struct CodePanel {
-    static constexpr int vectors = V;
-    static constexpr int halves = Stream::halves, min_halves = Stream::min_halves;
-    // Codes that do not have to be short get the zero that costs a row least: none or, where weights have an
-    // offset, that.
-    static constexpr int zero = short_sums || Stream::panel_zero == 0 ? Stream::panel_zero : weight_offset;
-    static constexpr bool turned = zero != Stream::panel_zero;
-    static constexpr bool has_min = Stream::has_min, is_signed = Stream::panel_signed || turned;
-    static constexpr int short_quads = Stream::short_quads;
+    static constexpr int vectors = kind.vectors;
+    static constexpr int halves = kind.halves, min_halves = kind.min_halves;
+    static constexpr int zero = kind.zero;
+    static constexpr bool has_min = kind.has_min, is_signed = kind.is_signed;
+    static constexpr int short_quads = kind.short_quads;
     static constexpr bool streams = false;  // it is in the cache
     static constexpr bool joins = false;
-    static constexpr bool has_words = words, has_pairs = dot_rows == 2;
-    static_assert(!words || (halves == 1 && is_signed));
+    static constexpr bool has_words = kind.words, has_pairs = dot_rows == 2;
+    static_assert(!has_words || (halves == 1 && is_signed));
     static constexpr int64_t row_block = int8_block * (has_words ? 2 : 1);
     static constexpr int64_t vec = lanes * 4;
     static constexpr int64_t scales_at = vec * (has_words ? 16 : 8), mins_at = scales_at + vec * halves;
     static constexpr int64_t vector_bytes = mins_at + (has_min ? vec * min_halves : 0);
-    static constexpr int64_t block_bytes = V * vector_bytes;
+    static constexpr int64_t block_bytes = vectors * vector_bytes;
     static constexpr int64_t word_bytes = has_words ? stream_rows * row_block : 0;  // of a tile's block
 
     std::byte* panel;
@@ -284,6 +305,7 @@ struct CodePanel {
         return load(reinterpret_cast<const float*>(at + v * vector_bytes + mins_at + h * vec));
     }
     // Vector v of the panel's blocks [0, n) from the stream's blocks [first, first + n).
+    template <class Stream>
     void fill(Stream stream, int64_t first, int64_t n, int v) const {
         std::byte* p = panel + v * vector_bytes;
         for (int64_t b = 0; b < n; ++b, p += block_bytes) {
@@ -303,9 +325,10 @@ struct CodePanel {
     }
 
   private:
+    template <class Stream>
     static I codes_of(const Stream& stream, int j) {
         const I codes = stream.panel_codes(j);
-        return turned ? sub_i8(codes, Stream::panel_zero - zero) : codes;
+        return zero != Stream::panel_zero ? sub_i8(codes, Stream::panel_zero - zero) : codes;
     }
     // Two quads that follow each other.
     template <class Codes>
