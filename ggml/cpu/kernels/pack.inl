@@ -24,10 +24,11 @@ inline int64_t copy_blocks(const std::byte* const* rows, int64_t ahead, int64_t 
         if (!rows[r]) continue;
         const std::byte* from = rows[r] + s * per_span * bytes;
         prefetch_lines<per_span * bytes>(from + ahead);
-        if (n == per_span)
+        if (n == per_span) {
             std::memcpy(blocks[r], from, per_span * bytes);
-        else
-            std::memcpy(blocks[r], from, static_cast<size_t>(n * bytes));
+            continue;
+        }
+        for (int64_t i = 0; i < n; ++i) std::memcpy(&blocks[r][i], from + i * bytes, bytes);
     }
     return n;
 }

@@ -24,6 +24,10 @@ class CodeColumns {
         u.codes.template write<quad>(u.tile);
         if constexpr (quad + 1 < end) prepare<quad + 1, end>(u);
     }
+    // The steps before the first product. Not inlined: there are as many callers as numbers of tiles.
+    [[gnu::noinline]] void prepare_first() const {
+        for (int64_t step = 0; step < ahead && step < steps_; ++step) prepare<0, 8>(unit(step));
+    }
 
   private:
     std::byte* slot(int64_t step) const { return ring_ + step % slots * register_bytes; }
@@ -71,8 +75,7 @@ class RegisterSums {
         const auto* const x = reinterpret_cast<const std::byte*>(b_.xb + r0 * b_.xb_stride);
         const int64_t tile = rows * b_.xb_stride * 2;
         for_tiles<R>([]<int t>() { tile_zero<t>(); });
-        for (int64_t step = 0; step < columns.ahead && step < steps_; ++step)
-            columns.template prepare<0, 8>(columns.unit(step));
+        columns.prepare_first();
         for (int64_t step = 0; step < steps_; ++step) {
             const auto unit = columns.unit(step + columns.ahead);
             tile_load<weights>(columns.tile(step), 64);
