@@ -151,6 +151,12 @@ StringList::StringList(std::span<const std::string> strings) {
     owner_ = std::move(block);
 }
 
+MetaArray::MetaArray(const MetaArray& other) = default;
+MetaArray::MetaArray(MetaArray&& other) noexcept = default;
+MetaArray& MetaArray::operator=(const MetaArray& other) = default;
+MetaArray& MetaArray::operator=(MetaArray&& other) noexcept = default;
+MetaArray::~MetaArray() = default;
+
 size_t MetaArray::size() const {
     return std::visit([](const auto& v) { return v.size(); }, items);
 }
@@ -160,6 +166,14 @@ bool MetaArray::operator==(const MetaArray& other) const { return items == other
 std::string describe(const MetaValue& value, size_t max_items, size_t max_chars) {
     return std::visit([&](const auto& v) { return describe_item(v, max_items, max_chars); }, value);
 }
+
+Metadata::Metadata() = default;
+Metadata::Metadata(std::string where) : where_(std::move(where)) {}
+Metadata::Metadata(const Metadata& other) = default;
+Metadata::Metadata(Metadata&& other) noexcept = default;
+Metadata& Metadata::operator=(const Metadata& other) = default;
+Metadata& Metadata::operator=(Metadata&& other) noexcept = default;
+Metadata::~Metadata() = default;
 
 const MetaValue* Metadata::find(std::string_view key) const {
     const auto it = index_.find(key);

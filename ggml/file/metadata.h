@@ -49,6 +49,12 @@ struct MetaArray {
     Items items;
 
     MetaArray() = default;
+    // What compilers would generate is large: it is in metadata.cpp, once.
+    MetaArray(const MetaArray& other);
+    MetaArray(MetaArray&& other) noexcept;
+    MetaArray& operator=(const MetaArray& other);
+    MetaArray& operator=(MetaArray&& other) noexcept;
+    ~MetaArray();
     template <class T>
     MetaArray(std::vector<T> v) : items(std::move(v)) {}
     MetaArray(StringList v) : items(std::move(v)) {}
@@ -84,8 +90,13 @@ class Metadata {
         MetaValue value;
     };
 
-    Metadata() = default;
-    explicit Metadata(std::string where) : where_(std::move(where)) {}  // `where` opens error messages
+    Metadata();
+    explicit Metadata(std::string where);  // which opens error messages
+    Metadata(const Metadata& other);
+    Metadata(Metadata&& other) noexcept;
+    Metadata& operator=(const Metadata& other);
+    Metadata& operator=(Metadata&& other) noexcept;
+    ~Metadata();
 
     std::span<const Entry> entries() const { return entries_; }
     size_t size() const { return entries_.size(); }

@@ -2,12 +2,14 @@
 // Knows tensors and backends, but neither text nor requests: those are the Engine's.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "src/engine/batch.h"
 #include "src/engine/predictor.h"
+#include "src/model/opened_model.h"
 #include "src/sample/candidates.h"
 
 namespace nibble {

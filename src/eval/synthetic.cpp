@@ -13,7 +13,7 @@
 #include "ggml/base/cat.h"
 #include "ggml/base/checked.h"
 #include "ggml/file/gguf_writer.h"
-#include "src/model/architecture.h"
+#include "src/model/opened_model.h"
 #include "src/model/rope.h"
 #include "src/model/vocab_file.h"
 #include "src/quant/plan.h"

@@ -1,7 +1,5 @@
 // Finding the architecture of a file, reading its hyperparameters and naming its tensors.
 // Whatever is not understood is refused with its name.
-#include "src/model/architecture.h"
-
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -10,6 +8,7 @@
 
 #include "ggml/base/cat.h"
 #include "ggml/base/exp_weight.h"
+#include "src/model/opened_model.h"
 
 namespace nibble {
 namespace {

@@ -1,9 +1,10 @@
 // Architecture: how one family of models is named and described; each is a file in src/model/arch.
-// open_model() goes from a TensorFile to a ModelSpec and canonically named tensors.
+// What such files share; opened_model.h uses them.
 #pragma once
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -133,21 +134,6 @@ void gating_fields(Fields& f, Hyper& h);
 void dense_fields(Fields& f, Hyper& h, std::string_view hf);
 // Layers that have a router get experts; the others stay dense. `beside`: next to what they are without.
 void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors, bool beside = false);
-
-// An opened, understood and checked model; nothing is loaded yet.
-struct OpenedModel {
-    TensorFile file;
-    const Architecture* arch = nullptr;
-    Hyper hyper = {};
-    ModelSpec spec = {};
-    TensorMap tensors = {};
-    std::vector<std::string> notes = {};  // what a person should know, a line each
-};
-
-Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file);
-
-// Forgets the layer that guesses further ahead, for who does not use it.
-void drop_predictor(OpenedModel& model);
 
 // The canonical name of a Hugging Face tensor, or nothing when the architecture has none for it.
 std::optional<std::string> canonical_name(std::string_view hf, std::span<const NamePair> names);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ggml/base/cat.h"
+#include "ggml/file/tensor_file.h"
 
 namespace nibble {
 

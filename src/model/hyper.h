@@ -6,13 +6,18 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "ggml/base/result.h"
-#include "ggml/file/tensor_file.h"
 #include "ggml/ops/ops.h"
 
 namespace nibble {
+
+class Metadata;
+class TensorFile;
 
 // RoPE scaling as stated; src/model/rope.h turns it into frequencies.
 struct RopeScaling {

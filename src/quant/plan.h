@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/model/architecture.h"
+#include "src/model/opened_model.h"
 #include "src/quant/recipe.h"
 
 namespace nibble {

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "src/model/architecture.h"
+#include "src/model/opened_model.h"
 #include "src/model/rope.h"
 
 using namespace nibble;
