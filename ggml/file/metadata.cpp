@@ -167,14 +167,6 @@ std::string describe(const MetaValue& value, size_t max_items, size_t max_chars)
     return std::visit([&](const auto& v) { return describe_item(v, max_items, max_chars); }, value);
 }
 
-Metadata::Metadata() = default;
-Metadata::Metadata(std::string where) : where_(std::move(where)) {}
-Metadata::Metadata(const Metadata& other) = default;
-Metadata::Metadata(Metadata&& other) noexcept = default;
-Metadata& Metadata::operator=(const Metadata& other) = default;
-Metadata& Metadata::operator=(Metadata&& other) noexcept = default;
-Metadata::~Metadata() = default;
-
 const MetaValue* Metadata::find(std::string_view key) const {
     const auto it = index_.find(key);
     return it == index_.end() ? nullptr : &entries_[it->second].value;

@@ -90,13 +90,8 @@ class Metadata {
         MetaValue value;
     };
 
-    Metadata();
-    explicit Metadata(std::string where);  // which opens error messages
-    Metadata(const Metadata& other);
-    Metadata(Metadata&& other) noexcept;
-    Metadata& operator=(const Metadata& other);
-    Metadata& operator=(Metadata&& other) noexcept;
-    ~Metadata();
+    Metadata() = default;
+    explicit Metadata(std::string where) : where_(std::move(where)) {}  // `where` opens error messages
 
     std::span<const Entry> entries() const { return entries_; }
     size_t size() const { return entries_.size(); }

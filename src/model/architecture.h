@@ -4,7 +4,6 @@
 
 #include <array>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -134,8 +133,5 @@ void gating_fields(Fields& f, Hyper& h);
 void dense_fields(Fields& f, Hyper& h, std::string_view hf);
 // Layers that have a router get experts; the others stay dense. `beside`: next to what they are without.
 void set_experts(ModelSpec& s, const Hyper& h, const TensorMap& tensors, bool beside = false);
-
-// The canonical name of a Hugging Face tensor, or nothing when the architecture has none for it.
-std::optional<std::string> canonical_name(std::string_view hf, std::span<const NamePair> names);
 
 }  // namespace nibble

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ggml/base/result.h"
@@ -28,5 +31,8 @@ Result<std::unique_ptr<OpenedModel>> open_model(TensorFile file);
 
 // Forgets the layer that guesses further ahead, for who does not use it.
 void drop_predictor(OpenedModel& model);
+
+// The canonical name of a Hugging Face tensor, or nothing when the architecture has none for it.
+std::optional<std::string> canonical_name(std::string_view hf, std::span<const NamePair> names);
 
 }  // namespace nibble

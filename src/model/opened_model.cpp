@@ -1,5 +1,7 @@
 // Finding the architecture of a file, reading its hyperparameters and naming its tensors.
 // Whatever is not understood is refused with its name.
+#include "src/model/opened_model.h"
+
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -8,7 +10,6 @@
 
 #include "ggml/base/cat.h"
 #include "ggml/base/exp_weight.h"
-#include "src/model/opened_model.h"
 
 namespace nibble {
 namespace {
