@@ -1,6 +1,6 @@
 // The watch over emulated kernels: faults are planted, each beside the kernel done right.
 // Only where ThreadSanitizer is: a planted fault ends a process of its own.
-#ifdef __SANITIZE_THREAD__
+#ifdef NIBBLE_WATCH_RACES
 
 #include <cstdio>
 #include <cstdlib>
@@ -138,8 +138,13 @@ const Fault faults[] = {
     {"last thread", last_thread_kernel<true>, last_thread_kernel<false>, "without wait_for_previous"},
 };
 
+struct Ended {
+    int code;
+    std::string output;
+};
+
 // What this program prints and returns when it runs a kernel with a fault.
-std::pair<int, std::string> planted(const std::string& name) {
+Ended planted(const std::string& name) {
     const std::string command = cat("NIBBLE_FAULT='", name, "' TSAN_OPTIONS='halt_on_error=1 exitcode=66' '",
                                     std::filesystem::read_symlink("/proc/self/exe").string(),
                                     "' --no-skip --test-case='a planted fault' 2>&1");
@@ -164,9 +169,9 @@ TEST_CASE("races of emulated kernels are found, and no others") {
     for (const Fault& f : faults) {
         INFO(f.name);
         run(f.right);
-        const auto [code, output] = planted(f.name);
-        CHECK(code == 66);
-        CHECK_MESSAGE(output.find(f.says) != std::string::npos, output);
+        const Ended ended = planted(f.name);
+        CHECK(ended.code == 66);
+        CHECK_MESSAGE(ended.output.find(f.says) != std::string::npos, ended.output);
     }
 }
 
