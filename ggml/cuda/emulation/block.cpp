@@ -2,6 +2,7 @@
 // The sanitizers are told of every switch, so that they find errors and races inside kernels.
 #include "ggml/cuda/emulation/block.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,32 +19,10 @@
 #include "ggml/cuda/emulation/stack_switch.h"
 #include "ggml/cuda/emulation/warpgroup.h"
 
-#if defined(__x86_64__)
-asm(R"(
-.text
-.globl nibble_switch_stack
-.type nibble_switch_stack, @function
-nibble_switch_stack:
-    pushq %rbp
-    pushq %rbx
-    pushq %r12
-    pushq %r13
-    pushq %r14
-    pushq %r15
-    movq %rsp, (%rdi)
-    movq %rsi, %rsp
-    popq %r15
-    popq %r14
-    popq %r13
-    popq %r12
-    popq %rbx
-    popq %rbp
-    ret
-.size nibble_switch_stack, . - nibble_switch_stack
-)");
-#endif
-
 namespace nibble::cuda::emulation {
+
+constinit thread_local Place place;
+
 namespace {
 
 constexpr size_t stack_bytes = size_t{256} << 10;
@@ -76,7 +55,6 @@ struct CopyBarrier {
 struct Fiber {
     StackSwitch context;
     std::unique_ptr<std::byte[]> stack;
-    State state = State::ready;
     void* fake_stack = nullptr;
     Strand strand;
     std::vector<Copy> open;                // since the last commit
@@ -106,6 +84,7 @@ struct FreeShared {
 // The threads that run one block after another, as a multiprocessor would.
 struct Team {
     std::vector<std::unique_ptr<Fiber>> fibers;
+    State states[32 * max_warps] = {};  // of them: side by side, for they are looked at after every switch
     std::unique_ptr<std::byte, FreeShared> shared;
     bool published = true;  // all that was copied before the last barrier
     Barrier block_barrier, warp_barrier[max_warps];
@@ -115,7 +94,6 @@ struct Team {
 
 // One per host thread that emulates.
 struct Machine {
-    Place place;
     // Blocks are in no order, and a launch may begin before the last one has ended. With two teams that take
     // turns, and two others for the next launch, races between neighbours of either kind are found as well.
     Team teams[watching_races ? 4 : 1];
@@ -127,11 +105,13 @@ struct Machine {
     void* scheduler_fake = nullptr;
     const void* scheduler_stack = nullptr;
     size_t scheduler_size = 0;
+    bool scheduled = false;  // it and no other thread is what the running one was switched to from
     void* scheduler_strand = nullptr;
     const std::function<void()>* kernel = nullptr;
     // For the host those that it has not waited for are still running.
     std::vector<std::shared_ptr<const std::function<void()>>> launches;
-    bool backwards = false;
+    bool backwards = false;              // in which order lanes run
+    int first_lane = 0, lanes_seen = 0;  // of the warp that runs, in this turn
     char launched;
 };
 
@@ -141,7 +121,7 @@ Machine& machine() {
 }
 
 Fiber& fiber(int thread) { return *machine().team->fibers[static_cast<size_t>(thread)]; }
-Fiber& running() { return fiber(machine().place.thread); }
+Fiber& running() { return fiber(place.thread); }
 
 void before_switch([[maybe_unused]] void** fake, [[maybe_unused]] const void* stack,
                    [[maybe_unused]] size_t size) {
@@ -157,21 +137,49 @@ void after_switch([[maybe_unused]] void* fake, [[maybe_unused]] const void** fro
 #endif
 }
 
-void to_scheduler(State state) {
+// The next lane of the running warp that can go on in this turn, which is the running one from now on.
+Fiber* next_lane() {
+    Machine& m = machine();
+    while (m.lanes_seen < 32) {
+        const int i = m.lanes_seen++, thread = m.first_lane + (m.backwards ? 31 - i : i);
+        if (m.team->states[thread] != State::ready) continue;
+        place.thread = thread;
+        return &running();
+    }
+    return nullptr;
+}
+
+// Where a thread goes on, for the first time or once more.
+void go_on(void* fake) {
+    Machine& m = machine();
+    const void* stack = nullptr;
+    size_t size = 0;
+    after_switch(fake, &stack, &size);
+    if (std::exchange(m.scheduled, false)) m.scheduler_stack = stack, m.scheduler_size = size;
+}
+
+// Leaves the running thread, for the next of its warp where there is one.
+void pause(State state) {
     Machine& m = machine();
     Fiber& f = running();
-    f.state = state;
-    before_switch(&f.fake_stack, m.scheduler_stack, m.scheduler_size);
-    Strand::enter(m.scheduler_strand);
-    StackSwitch::change(f.context, m.scheduler);
-    after_switch(f.fake_stack, &m.scheduler_stack, &m.scheduler_size);
+    m.team->states[place.thread] = state;
+    if (Fiber* const next = next_lane()) {
+        before_switch(&f.fake_stack, next->stack.get(), stack_bytes);
+        next->strand.enter();
+        StackSwitch::change(f.context, next->context);
+    } else {
+        before_switch(&f.fake_stack, m.scheduler_stack, m.scheduler_size);
+        Strand::enter(m.scheduler_strand);
+        StackSwitch::change(f.context, m.scheduler);
+    }
+    go_on(f.fake_stack);
 }
 
 // Waits with others, and brings an order into what all have done before and what they do then.
 void meet(Barrier& barrier, uint8_t& turn, State state) {
     char* const at = &barrier.of_turn[turn ^= 1];
     release(at);
-    to_scheduler(state);
+    pause(state);
     acquire(at);
 }
 
@@ -183,35 +191,37 @@ void follow_previous(Fiber& f) {
 // One thread of block after block.
 void fiber_main() {
     Machine& m = machine();
-    after_switch(nullptr, &m.scheduler_stack, &m.scheduler_size);
+    go_on(nullptr);
     for (;;) {
         (*m.kernel)();
         const Fiber& f = running();
         if (!f.open.empty() || !f.groups.empty()) fail("a thread ended with copies under way");
         if (!f.products.idle()) fail("a thread ended with products under way");
         if (!f.waited) fail("a thread ended without wait_for_previous()");
-        to_scheduler(State::ended);
+        pause(State::ended);
     }
 }
 
-std::unique_ptr<Fiber> new_fiber() {
+// Stacks lie in memory alike, and what their threads used last would want the same few places of the caches:
+// they begin at different distances from their ends.
+constexpr size_t stack_step = 13 * 64, stack_steps = 64;
+
+std::unique_ptr<Fiber> new_fiber(size_t thread) {
     auto f = std::make_unique<Fiber>();
     f->stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
-    f->context.begin(f->stack.get(), stack_bytes, fiber_main);
+    f->context.begin(f->stack.get(), stack_bytes - thread % stack_steps * stack_step, fiber_main);
     return f;
 }
 
 void prepare(Fiber& f) {
-    f.state = State::ready;
     f.exchange = f.warp_barrier = f.block_barrier = 0;
     f.waited = f.fenced = f.unpublished = f.unannounced = false;
     f.counter = nullptr;
 }
 
-void resume(int thread) {
+void resume(Fiber& f) {
     Machine& m = machine();
-    m.place.thread = thread;
-    Fiber& f = running();
+    m.scheduled = true;
     before_switch(&m.scheduler_fake, f.stack.get(), stack_bytes);
     f.strand.enter();
     StackSwitch::change(m.scheduler, f.context);
@@ -221,23 +231,18 @@ void resume(int thread) {
 // Runs a warp until its lanes wait for the block or have ended, or one of them for copies once more.
 void run_warp(int first) {
     Machine& m = machine();
-    const auto state = [&](int i) -> State& { return fiber(first + i).state; };
-    for (int i = 0; i < 32; ++i)
-        if (state(i) == State::at_copies) state(i) = State::ready;
+    const std::span<State, 32> states(m.team->states + first, 32);
+    m.first_lane = first;
+    std::replace(states.begin(), states.end(), State::at_copies, State::ready);
     for (;;) {
-        for (int i = 0; i < 32; ++i) {
-            const int l = m.backwards ? 31 - i : i;
-            if (state(l) == State::ready) resume(first + l);
-        }
+        m.lanes_seen = 0;
+        while (Fiber* const f = next_lane()) resume(*f);
         m.backwards = !m.backwards;
-        int waiting = 0, for_copies = 0;
-        for (int i = 0; i < 32; ++i) {
-            waiting += state(i) == State::at_warp;
-            for_copies += state(i) == State::at_copies;
-        }
+        const auto waiting = std::count(states.begin(), states.end(), State::at_warp);
+        const auto for_copies = std::count(states.begin(), states.end(), State::at_copies);
         if (waiting == 0 || for_copies != 0) return;
         if (waiting != 32) fail("a warp collective is not reached by all lanes");
-        for (int i = 0; i < 32; ++i) state(i) = State::ready;
+        std::fill(states.begin(), states.end(), State::ready);
     }
 }
 
@@ -267,17 +272,15 @@ void as_each(std::span<Team> teams, size_t threads, Do act) {
 
 void run_block() {
     Machine& m = machine();
-    const int threads = m.place.dims.threads, warps = threads / 32;
+    const int threads = place.dims.threads, warps = threads / 32;
+    const std::span states(m.team->states, static_cast<size_t>(threads));
     for (;;) {
         const int64_t events = m.team->copy_events;
         const bool backwards = m.backwards;
         for (int i = 0; i < warps; ++i) run_warp(32 * (backwards ? warps - 1 - i : i));
-        int waiting = 0, for_copies = 0, ended = 0;
-        for (int i = 0; i < threads; ++i) {
-            waiting += fiber(i).state == State::at_block;
-            for_copies += fiber(i).state == State::at_copies;
-            ended += fiber(i).state == State::ended;
-        }
+        const auto waiting = std::count(states.begin(), states.end(), State::at_block);
+        const auto for_copies = std::count(states.begin(), states.end(), State::at_copies);
+        const auto ended = std::count(states.begin(), states.end(), State::ended);
         if (for_copies != 0) {
             if (m.team->copy_events == events) fail("threads wait for what does not come");
             continue;
@@ -288,24 +291,20 @@ void run_block() {
             return;
         }
         if (waiting != threads) fail("a barrier is not reached by all threads of the block");
+        std::fill(states.begin(), states.end(), State::ready);
         m.team->published = true;
-        for (int i = 0; i < threads; ++i) {
-            fiber(i).state = State::ready;
-            m.team->published &= !fiber(i).unpublished;
-        }
+        for (int i = 0; i < threads; ++i) m.team->published &= !fiber(i).unpublished;
     }
 }
 
 }  // namespace
 
-const Place& current() { return machine().place; }
-
 const Slot* exchange(const Slot& mine) {
     Machine& m = machine();
-    const auto thread = static_cast<size_t>(m.place.thread);
+    const auto thread = static_cast<size_t>(place.thread);
     auto& slots = m.slots[running().exchange ^= 1];
     slots[thread] = mine;
-    to_scheduler(State::at_warp);  // which brings no order into what lanes have written elsewhere
+    pause(State::at_warp);  // which brings no order into what lanes have written elsewhere
     return slots.data() + thread / 32 * 32;
 }
 
@@ -316,7 +315,7 @@ void wait_for_previous() {
 
 void wait_for_warp() {
     Fiber& f = running();
-    meet(machine().team->warp_barrier[machine().place.thread / 32], f.warp_barrier, State::at_warp);
+    meet(machine().team->warp_barrier[place.thread / 32], f.warp_barrier, State::at_warp);
 }
 void wait_for_block() {
     Fiber& f = running();
@@ -429,7 +428,7 @@ void queue_bulk(uint32_t to, const void* global, int bytes, uint32_t at, bool co
         fail("a copy in one piece is not aligned to 16 bytes");
     if (!constant && !running().waited) fail("a copy in one piece before wait_for_previous()");
     CopyBarrier& b = copy_barrier(at);
-    std::byte* const shared = machine().place.shared + to;
+    std::byte* const shared = place.shared + to;
     for (int i = 0; i < bytes; i += 16) note_write16(shared + i);  // from now on at any time
     release(&b.order);
     b.copies.push_back({shared, from, bytes});
@@ -442,7 +441,7 @@ void wait_for_turn(uint32_t at, uint32_t turn) {
     for (;;) {
         if (b.expected != 0) end_turn(b);
         if ((b.turn & 1) != turn) break;
-        to_scheduler(State::at_copies);
+        pause(State::at_copies);
     }
     acquire(&b.order);
 }
@@ -452,7 +451,7 @@ bool shared_is_published() { return machine().team->published; }
 WarpgroupProducts& products() { return running().products; }
 
 void fail(const char* what) {
-    const Place& p = current();
+    const Place& p = place;
     std::fprintf(stderr, "emulated kernel, block %lld,%d,%d, thread %d: %s\n", static_cast<long long>(p.x),
                  p.y, p.z, p.thread, what);
     std::abort();
@@ -460,7 +459,7 @@ void fail(const char* what) {
 
 void run_grid(const Dims& dims, std::shared_ptr<const std::function<void()>> kernel, bool overlaps) {
     Machine& m = machine();
-    m.place.dims = dims;
+    place.dims = dims;
     if (dims.threads % 32 != 0 || dims.threads <= 0 || dims.threads > 32 * max_warps)
         fail("a block has a multiple of 32 threads, at most 1024");
     const auto threads = static_cast<size_t>(dims.threads);
@@ -468,7 +467,7 @@ void run_grid(const Dims& dims, std::shared_ptr<const std::function<void()>> ker
     const std::span<Team> teams =
         watching_races ? std::span<Team>(m.teams).subspan(m.odd ? 2 : 0, 2) : std::span<Team>(m.teams);
     for (Team& t : teams)
-        while (t.fibers.size() < threads) t.fibers.push_back(new_fiber());
+        while (t.fibers.size() < threads) t.fibers.push_back(new_fiber(t.fibers.size()));
     m.kernel = kernel.get();
     m.scheduler_strand = Strand::current();
     release(&m.launched);
@@ -478,11 +477,12 @@ void run_grid(const Dims& dims, std::shared_ptr<const std::function<void()>> ker
             f.follows = false;
             if (!overlaps) follow_previous(f);
         });
-    for (m.place.z = 0; m.place.z < dims.z; ++m.place.z)
-        for (m.place.y = 0; m.place.y < dims.y; ++m.place.y)
-            for (m.place.x = 0; m.place.x < dims.x; ++m.place.x) {
+    for (place.z = 0; place.z < dims.z; ++place.z)
+        for (place.y = 0; place.y < dims.y; ++place.y)
+            for (place.x = 0; place.x < dims.x; ++place.x) {
                 m.team = m.team == &teams.front() ? &teams.back() : &teams.front();
-                m.place.shared = new_shared(*m.team, dims.shared);
+                place.shared = new_shared(*m.team, dims.shared);
+                std::fill_n(m.team->states, threads, State::ready);
                 for (size_t i = 0; i < threads; ++i) prepare(*m.team->fibers[i]);
                 run_block();
             }

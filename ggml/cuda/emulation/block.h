@@ -12,7 +12,7 @@
 
 namespace nibble::cuda::emulation {
 
-// Where the running fiber is.
+// Where the running fiber is: one per host thread that emulates.
 struct Place {
     Dims dims;
     int64_t x = 0;
@@ -20,11 +20,11 @@ struct Place {
     int thread = 0;
     std::byte* shared = nullptr;
 };
-const Place& current();
+extern constinit thread_local Place place;
 
 // What a lane hands to its warp.
 struct Slot {
-    alignas(8) std::byte bytes[32];
+    alignas(8) std::byte bytes[48];
 };
 
 // Waits for the warp and returns what its 32 lanes handed over; valid until the lane's next exchange. Brings

@@ -21,15 +21,15 @@
 
 namespace nibble::cuda {
 
-inline int thread_index() { return emulation::current().thread; }
-inline int64_t block_x() { return emulation::current().x; }
-inline int block_y() { return emulation::current().y; }
-inline int block_z() { return emulation::current().z; }
+inline int thread_index() { return emulation::place.thread; }
+inline int64_t block_x() { return emulation::place.x; }
+inline int block_y() { return emulation::place.y; }
+inline int block_z() { return emulation::place.z; }
 inline int lane() { return thread_index() % 32; }
 inline int warp_index() { return thread_index() / 32; }
-inline int block_threads() { return emulation::current().dims.threads; }
-inline int64_t grid_x() { return emulation::current().dims.x; }
-inline std::byte* shared_memory() { return emulation::current().shared; }
+inline int block_threads() { return emulation::place.dims.threads; }
+inline int64_t grid_x() { return emulation::place.dims.x; }
+inline std::byte* shared_memory() { return emulation::place.shared; }
 
 inline void wait_for_previous() { emulation::wait_for_previous(); }
 inline void sync_block() { emulation::wait_for_block(); }
@@ -159,8 +159,6 @@ inline uint32_t bf162(float lo, float hi) {
 namespace emulation {
 inline float low_half(uint32_t v) { return half_to_float(static_cast<uint16_t>(v)); }
 inline float high_half(uint32_t v) { return half_to_float(static_cast<uint16_t>(v >> 16)); }
-inline float low_bf16(uint32_t v) { return bf16_to_float(static_cast<uint16_t>(v)); }
-inline float high_bf16(uint32_t v) { return bf16_to_float(static_cast<uint16_t>(v >> 16)); }
 }  // namespace emulation
 
 inline uint32_t half2_sub(uint32_t a, uint32_t b) {
@@ -189,38 +187,38 @@ inline uint32_t byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
 namespace emulation {
 
 struct MmaOperands {
-    uint32_t a[4], b[2];
+    float a[4][2], b[2][2];  // of each word the lower half and the upper one
 };
 
-// Every lane computes its four sums from the fragments of all lanes.
-template <class Low, class High>
-void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Low low, High high) {
+// Every lane computes its four sums from the fragments of all lanes; value(h) is that of a half of a word.
+template <class Value>
+void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Value value) {
     MmaOperands mine;
-    std::memcpy(mine.a, a, sizeof mine.a);
-    std::memcpy(mine.b, b, sizeof mine.b);
+    const auto unpack = [&](float(&to)[2], uint32_t w) {
+        to[0] = value(static_cast<uint16_t>(w)), to[1] = value(static_cast<uint16_t>(w >> 16));
+    };
+    for (int i = 0; i < 4; ++i) unpack(mine.a[i], a[i]);
+    for (int i = 0; i < 2; ++i) unpack(mine.b[i], b[i]);
     const auto operands = hand_over(mine);
     const int g = lane() / 4, t = lane() % 4;
-    for (int half = 0; half < 2; ++half)
-        for (int quarter = 0; quarter < 4; ++quarter) {
-            const MmaOperands row = operands[4 * g + quarter];
-            for (int column = 0; column < 2; ++column) {
-                const MmaOperands col = operands[4 * (2 * t + column) + quarter];
-                for (int i = 0; i < 2; ++i) {
-                    const uint32_t wa = row.a[half + 2 * i], wb = col.b[i];
-                    d[2 * half + column] += low(wa) * low(wb);
-                    d[2 * half + column] += high(wa) * high(wb);
-                }
-            }
+    for (int quarter = 0; quarter < 4; ++quarter) {
+        const MmaOperands row = operands[4 * g + quarter];
+        for (int column = 0; column < 2; ++column) {
+            const MmaOperands col = operands[4 * (2 * t + column) + quarter];
+            for (int half = 0; half < 2; ++half)
+                for (int i = 0; i < 2; ++i)
+                    for (int k = 0; k < 2; ++k) d[2 * half + column] += row.a[half + 2 * i][k] * col.b[i][k];
         }
+    }
 }
 
 }  // namespace emulation
 
 inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    emulation::mma(d, a, b, emulation::low_half, emulation::high_half);
+    emulation::mma(d, a, b, [](uint16_t h) { return half_to_float(h); });
 }
 inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    emulation::mma(d, a, b, emulation::low_bf16, emulation::high_bf16);
+    emulation::mma(d, a, b, [](uint16_t h) { return bf16_to_float(h); });
 }
 
 inline std::byte* shared_at(uint32_t address) { return shared_memory() + address; }

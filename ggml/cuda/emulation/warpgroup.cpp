@@ -49,7 +49,7 @@ void multiply(const WarpgroupProduct& p) {
 
 void WarpgroupProducts::request(const WarpgroupProduct& p) {
     if (!begun_) fail("a product of a warpgroup without warpgroup_begin()");
-    if (current().dims.threads % 128 != 0) fail("a warpgroup has 128 threads");
+    if (place.dims.threads % 128 != 0) fail("a warpgroup has 128 threads");
     if (reinterpret_cast<uintptr_t>(p.tile) % 1024 != 0) fail("a tile is not aligned to 1024 bytes");
     if (!shared_is_published()) fail("a tile is multiplied that was not published before the barrier");
     open_.push_back(p);
