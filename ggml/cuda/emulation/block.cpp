@@ -25,7 +25,7 @@ constinit thread_local Place place;
 
 namespace {
 
-constexpr size_t stack_bytes = size_t{256} << 10;
+constexpr size_t stack_bytes = size_t{320} << 10;  // with what new_fiber() leaves unused
 constexpr int max_warps = 32;
 
 enum class State : uint8_t { ready, at_warp, at_block, at_copies, ended };
