@@ -149,6 +149,13 @@ Fiber* next_lane() {
     return nullptr;
 }
 
+// Leaves one stack, whose owner keeps its fake stack in `fake`, for a thread's.
+void enter(Fiber& f, StackSwitch& from, void** fake) {
+    before_switch(fake, f.stack.get(), stack_bytes);
+    f.strand.enter();
+    StackSwitch::change(from, f.context);
+}
+
 // Where a thread goes on, for the first time or once more.
 void go_on(void* fake) {
     Machine& m = machine();
@@ -164,9 +171,7 @@ void pause(State state) {
     Fiber& f = running();
     m.team->states[place.thread] = state;
     if (Fiber* const next = next_lane()) {
-        before_switch(&f.fake_stack, next->stack.get(), stack_bytes);
-        next->strand.enter();
-        StackSwitch::change(f.context, next->context);
+        enter(*next, f.context, &f.fake_stack);
     } else {
         before_switch(&f.fake_stack, m.scheduler_stack, m.scheduler_size);
         Strand::enter(m.scheduler_strand);
@@ -222,9 +227,7 @@ void prepare(Fiber& f) {
 void resume(Fiber& f) {
     Machine& m = machine();
     m.scheduled = true;
-    before_switch(&m.scheduler_fake, f.stack.get(), stack_bytes);
-    f.strand.enter();
-    StackSwitch::change(m.scheduler, f.context);
+    enter(f, m.scheduler, &m.scheduler_fake);
     after_switch(m.scheduler_fake, nullptr, nullptr);
 }
 
@@ -451,9 +454,8 @@ bool shared_is_published() { return machine().team->published; }
 WarpgroupProducts& products() { return running().products; }
 
 void fail(const char* what) {
-    const Place& p = place;
-    std::fprintf(stderr, "emulated kernel, block %lld,%d,%d, thread %d: %s\n", static_cast<long long>(p.x),
-                 p.y, p.z, p.thread, what);
+    std::fprintf(stderr, "emulated kernel, block %lld,%d,%d, thread %d: %s\n",
+                 static_cast<long long>(place.x), place.y, place.z, place.thread, what);
     std::abort();
 }
 
