@@ -55,8 +55,8 @@ struct Packed {
 };
 
 // Whether the same kernels read both formats' packed weights: levels, and with integer scales their unit, are
-// known when they run.
-template <class F, class Other>
+// known when they run. Where sums are of 16 bits, large levels would cost small ones something.
+template <bool short_sums, class F, class Other>
 constexpr bool packed_alike() {
     if constexpr (code_layout<Other>().bits == 0) {
         return false;
@@ -68,25 +68,25 @@ constexpr bool packed_alike() {
                a.table == b.table && a.factor_bits == b.factor_bits &&
                (a.table_scale == b.table_scale || a.scales == ScaleKind::factor) &&
                A::has_min == B::has_min && A::group == B::group && A::span == B::span &&
-               a.largest() <= b.largest();
+               a.largest() <= b.largest() && (!short_sums || (a.table_zero() > 0) == (b.table_zero() > 0));
     }
 }
 
 // The first of the list whose kernels a format has.
-template <class F, class First, class... Rest>
+template <bool short_sums, class F, class First, class... Rest>
 constexpr auto kernel_format(FormatList<First, Rest...> /*all*/) {
-    if constexpr (packed_alike<F, First>())
+    if constexpr (packed_alike<short_sums, F, First>())
         return std::type_identity<First>{};
     else
-        return kernel_format<F>(FormatList<Rest...>{});
+        return kernel_format<short_sums, F>(FormatList<Rest...>{});
 }
 
 // Calls fn.operator()<Format>() for the format of kernels that read this type's integer codes, if it has any.
-template <class Fn>
+template <bool short_sums, class Fn>
 void visit_codes(Type type, Fn&& fn) {
     visit_format(type, [&]<class F>() {
         if constexpr (code_layout<F>().bits > 0)
-            fn.template operator()<typename decltype(kernel_format<F>(Formats{}))::type>();
+            fn.template operator()<typename decltype(kernel_format<short_sums, F>(Formats{}))::type>();
     });
 }
 

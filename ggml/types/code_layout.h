@@ -42,6 +42,13 @@ struct CodeLayout {
         for (const int level : levels) most = level > most ? level : -level > most ? -level : most;
         return most;
     }
+    // A power of two that makes a table's levels positive numbers of seven bits, or 0 where they are too far
+    // apart for that.
+    constexpr int table_zero() const {
+        int zero = 1;
+        while (zero < largest()) zero *= 2;
+        return table && zero + largest() < 128 ? zero : 0;
+    }
 };
 
 constexpr CodeLayout plain(int bits, int zero, int factor_bits = 0) {

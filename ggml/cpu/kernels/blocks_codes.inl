@@ -83,8 +83,9 @@ inline void choose_panels(const MatmulBlock& b) {
 }
 
 inline void code_block(const MatmulBlock& b) {
-    visit_codes(b.type->type,
-                [&]<class Fmt>() { b.m <= streamed_rows ? stream_codes<Fmt>(b) : choose_panels<Fmt>(b); });
+    visit_codes<short_sums>(b.type->type, [&]<class Fmt>() {
+        b.m <= streamed_rows ? stream_codes<Fmt>(b) : choose_panels<Fmt>(b);
+    });
 }
 
 inline size_t code_scratch(const TypeInfo& type, int64_t k, bool packed) {

@@ -72,6 +72,12 @@ template <int bits>
 template <class F>
 using PackedOf = Packed<F, lanes>;
 
+// Where products of signed weights cost more than others, a table has a zero if its levels leave room for it.
+constexpr bool signs_cost = !std::is_same_v<decltype(unsigned_weights(I())), decltype(signed_weights(I()))>;
+constexpr int zero_of_table(const CodeLayout& codes) {
+    return signs_cost && codes.table_zero() > 0 ? codes.table_zero() : weight_offset;
+}
+
 // Quads out of n whose products with codes up to `largest` still fit 16 bits added up; each number is the sum
 // of two products. 0: this instruction set adds no numbers of 16 bits.
 constexpr int quads_in_short(int largest, int n) {
@@ -104,10 +110,13 @@ struct CodeStream {
     // codes would cost more than that.)
     static constexpr bool joins = joins_halves<Fmt>;
     static constexpr int halves = joins ? 1 : P::halves, min_halves = P::halves;
-    static constexpr bool has_min = P::has_min, is_signed = P::codes.is_signed;
+    static constexpr int zero = P::codes.table       ? zero_of_table(P::codes)
+                                : P::codes.is_signed ? weight_offset
+                                                     : P::codes.zero;
+    static constexpr bool has_min = P::has_min, is_signed = P::codes.is_signed && zero == weight_offset;
     static constexpr bool has_factors = P::codes.scales == ScaleKind::factor;
-    static constexpr int zero = P::codes.is_signed ? weight_offset : P::codes.zero;
-    static constexpr int short_quads = quads_in_short(P::codes.largest(), 8 / halves);
+    static constexpr int short_quads =
+        quads_in_short(P::codes.largest() + (P::codes.table ? zero : 0), 8 / halves);
     // What panel_codes() gives.
     static constexpr bool panel_signed = is_signed || (joins && zero > 0);
     static constexpr int panel_zero = joins && zero > 0 ? weight_offset : zero;
@@ -144,7 +153,7 @@ struct CodeStream {
           by_levels(s.by_levels),
           ahead_rows(has_factors ? 1 : s.code_rows),
           layout(&of_rows) {
-        if constexpr (P::codes.table) table = load_table(layout->levels.data(), weight_offset);
+        if constexpr (P::codes.table) table = load_table(layout->levels.data(), zero);
     }
 
     static F scale_at(const std::byte* scales, int64_t i) {

@@ -329,7 +329,7 @@ inline void with_tiles(const MatmulBlock& b, Fn fn) {
     std::byte* const panels = b.scratch + 2 * tiled_sums_bytes;
     const auto group_bytes = static_cast<int64_t>(packed_group_bytes(*b.type, b.k));
     if (b.type->type == Type::bf16) return fn(Bf16Tiles{b, group_bytes}, panels);
-    visit_codes(b.type->type, [&]<class Fmt>() {
+    visit_codes<short_sums>(b.type->type, [&]<class Fmt>() {
         fn(CodeTiles<Fmt>{b, group_bytes, panels}, panels + 2 * tiled_panel_bytes);
     });
 }

@@ -140,5 +140,5 @@ inline bool in_registers(const MatmulBlock& b) {
 template <class Results>
 inline void multiply_in_registers(const MatmulBlock& b, const Results& results,
                                   const TiledGroups<Results::parts>& groups) {
-    visit_codes(b.type->type, [&]<class Fmt>() { register_product<Fmt>(b, results, groups); });
+    visit_codes<short_sums>(b.type->type, [&]<class Fmt>() { register_product<Fmt>(b, results, groups); });
 }

@@ -229,5 +229,5 @@ inline void int8_product(const MatmulBlock& b) {
 }
 
 inline void multiply_int8(const MatmulBlock& b) {
-    visit_codes(b.type->type, [&]<class Fmt>() { int8_product<Fmt>(b); });
+    visit_codes<short_sums>(b.type->type, [&]<class Fmt>() { int8_product<Fmt>(b); });
 }
