@@ -1,5 +1,5 @@
 // Blocks of any codes and any integers of scales: encoders write only some of them, and some formats have
-// none. Their factors are what the caller says.
+// none. Their factors are what the caller says. For tests, and for weights that are made up.
 #pragma once
 
 #include <cstdint>

@@ -13,6 +13,7 @@
 #include "ggml/base/cat.h"
 #include "ggml/base/checked.h"
 #include "ggml/file/gguf_writer.h"
+#include "ggml/types/arbitrary.h"
 #include "src/model/opened_model.h"
 #include "src/model/rope.h"
 #include "src/model/vocab_file.h"
@@ -279,8 +280,12 @@ class Stock {
         std::mt19937_64 random(seed);
         std::normal_distribution<float> normal(0, scale);
         std::vector<float> x(run_len * runs);
-        for (float& v : x) v = normal(random);
         data_.resize(bytes_ * runs);
+        if (!info(type).encode) {
+            fill_with_any_codes(type, scale, seed, x);
+            return;
+        }
+        for (float& v : x) v = normal(random);
         info(type).encode(x.data(), data_.data(), x.size());
     }
     void fill(std::span<std::byte> out, uint64_t key, ThreadPool& pool) const {
@@ -296,6 +301,26 @@ class Stock {
     }
 
   private:
+    // Of types that are only read. Their factor is what gives the numbers that deviation.
+    void fill_with_any_codes(Type type, float scale, uint64_t seed, std::vector<float>& x) {
+        visit_format(type, [&]<class Format>() {
+            if constexpr (HasFactor<Format>) {
+                const auto write = [&](float d) {
+                    std::mt19937_64 random(seed);
+                    for (size_t at = 0; at < data_.size(); at += sizeof(typename Format::Block)) {
+                        const auto block = arbitrary_block<Format>(random, d, d);
+                        std::memcpy(data_.data() + at, &block, sizeof block);
+                    }
+                };
+                write(1);
+                info(type).decode(data_.data(), x.data(), x.size());
+                double squares = 0;
+                for (const float v : x) squares += double{v} * v;
+                write(scale / static_cast<float>(std::sqrt(squares / static_cast<double>(x.size()))));
+            }
+        });
+    }
+
     size_t bytes_;
     std::vector<std::byte> data_;
 };
@@ -355,7 +380,7 @@ Result<TensorFile> synthetic_model(const ModelShape& shape, std::string_view rec
     NIBBLE_TRY(check(shape));
     const Architecture* arch = NIBBLE_TRY(architecture_of(shape));
     PlanOptions options;
-    options.recipe = NIBBLE_TRY(find_recipe(recipe));
+    options.recipe = NIBBLE_TRY(find_recipe(recipe, true));
     Metadata metadata(cat("synthetic ", shape.name));
     metadata.set("general.architecture", std::string(shape.arch));
     metadata.set("general.name", cat(shape.name, " with random weights"));

@@ -33,10 +33,11 @@ constexpr Recipe table[] = {
 struct Fallback {
     Type from, to;
 };
-constexpr Fallback fallbacks[] = {{q4_k, iq4_nl}, {q5_k, q5_0},     {q6_k, q5_1},    {q3_k, iq4_nl},
-                                  {q2_k, iq4_nl}, {iq4_xs, iq4_nl}, {nf4_dq, nf4},   {nf4, iq4_nl},
-                                  {nvfp4, mxfp4}, {tq1_0, iq4_nl},  {tq2_0, iq4_nl}, {q1_0, iq4_nl},
-                                  {q2_0, iq4_nl}, {q8_k, q8_0}};
+constexpr Fallback fallbacks[] = {
+    {q4_k, iq4_nl},  {q5_k, q5_0},      {q6_k, q5_1},    {q3_k, iq4_nl},  {q2_k, iq4_nl},    {iq4_xs, iq4_nl},
+    {nf4_dq, nf4},   {nf4, iq4_nl},     {nvfp4, mxfp4},  {tq1_0, iq4_nl}, {tq2_0, iq4_nl},   {q1_0, iq4_nl},
+    {q2_0, iq4_nl},  {q8_k, q8_0},      {iq1_s, iq4_nl}, {iq1_m, iq4_nl}, {iq2_xxs, iq4_nl}, {iq2_xs, iq4_nl},
+    {iq2_s, iq4_nl}, {iq3_xxs, iq4_nl}, {iq3_s, iq4_nl}};
 
 }  // namespace
 
@@ -63,14 +64,15 @@ std::vector<std::string_view> recipe_names() {
     return names;
 }
 
-Result<Recipe> find_recipe(std::string_view stated) {
+Result<Recipe> find_recipe(std::string_view stated, bool made_up) {
     const std::string name = lower_case(stated);
     for (const Recipe& r : table)
         if (r.name == name) return r;
     const auto type = find_type(name);
-    if (type && info(*type).encode && info(*type).decode) {
+    if (type && info(*type).decode && (info(*type).encode || made_up)) {
         Recipe r{info(*type).name, "one type for every matrix", {}};
         std::ranges::fill(r.types, *type);
+        if (!info(*type).encode) r.types[size_t(Role::embedding)] = r.types[size_t(Role::output)] = q6_k;
         return r;
     }
     // Mixtures of llama.cpp, as q4_k_m.

@@ -27,7 +27,7 @@ std::vector<std::string> with(std::vector<std::string> args, const std::vector<s
 }  // namespace
 
 TEST_CASE("bench: random weights of every recipe run; bytes and rates agree with each other") {
-    for (const char* type : {"int8", "int4", "nf4", "bf16"}) {
+    for (const char* type : {"int8", "int4", "nf4", "bf16", "iq2_xs", "iq1_m"}) {
         INFO(type);
         const ProcessResult r = nibble_cli(with({"bench", "--json", "--type", type, "-p", "40", "-n", "3",
                                                  "-d", "0,64", "--sequences", "1,2", "-r", "2"},

@@ -14,7 +14,7 @@
 #include "ggml/types/list.h"
 #include "tests/cpu/support.h"
 #include "tests/nmse.h"
-#include "tests/ops/arbitrary.h"
+#include "ggml/types/arbitrary.h"
 
 using namespace nibble;
 

@@ -15,7 +15,7 @@
 #include "ggml/program/key_tiles.h"
 #include "ggml/program/runner.h"
 #include "tests/nmse.h"
-#include "tests/ops/arbitrary.h"
+#include "ggml/types/arbitrary.h"
 
 namespace nibble {
 
