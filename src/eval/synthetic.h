@@ -14,10 +14,10 @@ enum class Fill : uint8_t {
     nothing,  // addresses without memory behind them: for sizes only, nothing may be computed
 };
 
-// Types are chosen per matrix as `nibble quantize --type <recipe>` would; types that are only read have random
-// codes, in all matrices but the embedding and the output. The weights depend on the seed
-// alone, not on the number of threads. Errors: an unknown recipe, an architecture that is not implemented,
-// sizes that do not fit together, not enough memory.
+// Types are chosen per matrix as `nibble quantize --type <recipe>` would; types that are only read have
+// random codes, in all matrices but the embedding and the output. The weights depend on the seed alone, not
+// on the number of threads. Errors: an unknown recipe, an architecture that is not implemented, sizes that do
+// not fit together, not enough memory.
 Result<TensorFile> synthetic_model(const ModelShape& shape, std::string_view recipe, Fill fill, uint64_t seed,
                                    ThreadPool& pool);
 
