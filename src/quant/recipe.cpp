@@ -56,11 +56,12 @@ Role role_of(std::string_view name, bool tied) {
     return Role::other;
 }
 
-std::vector<std::string_view> recipe_names() {
+std::vector<std::string_view> recipe_names(bool made_up) {
     std::vector<std::string_view> names;
     for (const Recipe& r : table) names.push_back(r.name);
     for (const TypeInfo& t : all_types())
-        if (t.encode && t.decode && std::ranges::find(names, t.name) == names.end()) names.push_back(t.name);
+        if (t.decode && (t.encode || made_up) && std::ranges::find(names, t.name) == names.end())
+            names.push_back(t.name);
     return names;
 }
 
@@ -81,9 +82,9 @@ Result<Recipe> find_recipe(std::string_view stated, bool made_up) {
         return Error{ErrorCode::invalid_argument, "--type", cat("'", stated, "' is a mixture of types"),
                      cat("use ", plain, ", or for a mixture int4, int3 or int8")};
     std::string known;
-    for (const std::string_view n : recipe_names()) known += cat(known.empty() ? "" : ", ", n);
-    return Error{ErrorCode::invalid_argument, "--type", cat("'", stated, "' cannot be written"),
-                 cat("use ", known)};
+    for (const std::string_view n : recipe_names(made_up)) known += cat(known.empty() ? "" : ", ", n);
+    return Error{ErrorCode::invalid_argument, "--type",
+                 cat("'", stated, made_up ? "' is not known" : "' cannot be written"), cat("use ", known)};
 }
 
 Type fitting_type(Type wanted, int64_t cols, Type real) {

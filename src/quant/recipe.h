@@ -24,10 +24,11 @@ struct Recipe {
     Type types[role_count];
 };
 
-// int8, int4, int3, nf4, nf4-dq or any type that can be written; an Error lists them. For weights that are made
-// up also types that are only read, with the embedding and the output in q6_k.
+// int8, int4, int3, nf4, nf4-dq or any type that can be written; an Error lists them. For weights that are
+// made up also types that are only read, with the embedding and the output in q6_k.
 Result<Recipe> find_recipe(std::string_view name, bool made_up = false);
-std::vector<std::string_view> recipe_names();  // the named ones first, then every plain type
+// What it knows: the named ones first, then every plain type.
+std::vector<std::string_view> recipe_names(bool made_up = false);
 
 // The type to use where rows of `cols` do not divide into blocks of `wanted`: like quality, not more bits
 // where there is a choice, `real` where no blocks fit. The type itself when it fits.
