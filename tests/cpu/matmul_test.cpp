@@ -11,10 +11,10 @@
 
 #include "ggml/cpu/cpu_backend.h"
 #include "ggml/ops/reference_backend.h"
+#include "ggml/types/arbitrary.h"
 #include "ggml/types/list.h"
 #include "tests/cpu/support.h"
 #include "tests/nmse.h"
-#include "ggml/types/arbitrary.h"
 
 using namespace nibble;
 

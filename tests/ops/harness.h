@@ -14,8 +14,8 @@
 #include "ggml/ops/ops.h"
 #include "ggml/program/key_tiles.h"
 #include "ggml/program/runner.h"
-#include "tests/nmse.h"
 #include "ggml/types/arbitrary.h"
+#include "tests/nmse.h"
 
 namespace nibble {
 
