@@ -21,7 +21,9 @@ void ShapeOptions::add(Flags& flags) {
     const auto shape =
         flags.value("--shape", name, "random weights of this shape instead of a model").type_name(names);
     if (const auto model = flags.find("--model")) shape.excludes(*model);
-    flags.value("--type", type, "type of the random weights, as in nibble quantize, or iq2_xxs and others that are only read")
+    flags
+        .value("--type", type,
+               "type of the random weights, as in nibble quantize, or iq2_xxs and others that are only read")
         .type_name("TYPE")
         .needs(shape)
         .show_default();
