@@ -277,16 +277,16 @@ class Stock {
   public:
     static constexpr size_t run_len = 1024, runs = 256;
     Stock(Type type, float scale, uint64_t seed) : bytes_(*row_bytes(type, run_len)) {
-        std::mt19937_64 random(seed);
-        std::normal_distribution<float> normal(0, scale);
         std::vector<float> x(run_len * runs);
         data_.resize(bytes_ * runs);
-        if (!info(type).encode) {
+        if (info(type).encode) {
+            std::mt19937_64 random(seed);
+            std::normal_distribution<float> normal(0, scale);
+            for (float& v : x) v = normal(random);
+            info(type).encode(x.data(), data_.data(), x.size());
+        } else {
             fill_with_any_codes(type, scale, seed, x);
-            return;
         }
-        for (float& v : x) v = normal(random);
-        info(type).encode(x.data(), data_.data(), x.size());
     }
     void fill(std::span<std::byte> out, uint64_t key, ThreadPool& pool) const {
         const size_t per_task = bytes_ * 1024;

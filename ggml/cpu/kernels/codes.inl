@@ -72,9 +72,11 @@ template <int bits>
 template <class F>
 using PackedOf = Packed<F, lanes>;
 
-// Where products of signed weights cost more than others, a table has a zero if its levels leave room for it.
+// What codes are multiplied with added. Where products of signed weights cost more than others, a table has a
+// zero if its levels leave room for it.
 constexpr bool signs_cost = !std::is_same_v<decltype(unsigned_weights(I())), decltype(signed_weights(I()))>;
-constexpr int zero_of_table(const CodeLayout& codes) {
+constexpr int zero_of(const CodeLayout& codes) {
+    if (!codes.is_signed) return codes.zero;
     return signs_cost && codes.table_zero() > 0 ? codes.table_zero() : weight_offset;
 }
 
@@ -110,9 +112,7 @@ struct CodeStream {
     // codes would cost more than that.)
     static constexpr bool joins = joins_halves<Fmt>;
     static constexpr int halves = joins ? 1 : P::halves, min_halves = P::halves;
-    static constexpr int zero = P::codes.table       ? zero_of_table(P::codes)
-                                : P::codes.is_signed ? weight_offset
-                                                     : P::codes.zero;
+    static constexpr int zero = zero_of(P::codes);
     static constexpr bool has_min = P::has_min, is_signed = P::codes.is_signed && zero == weight_offset;
     static constexpr bool has_factors = P::codes.scales == ScaleKind::factor;
     static constexpr int short_quads =
