@@ -14,11 +14,11 @@ namespace nibble::cpu {
 //
 //   scales | minima | codes
 //
-// and covers `span` columns of every row of the group. Codes come in blocks of 32 columns, as bit planes:
-// quad j = 0..7 of a block is the vector of columns 4j .. 4j+3, a byte each, of every row. Eight-bit codes
-// are stored quad after quad. A plane of b < 8 bits holds 8/b quads per vector: quad j lies in vector
-// j / (8/b) at bit b * (j mod 8/b) of each byte. Formats of 6, 5 and 3 bits have a plane of 4, 4 and 2 bits
-// followed by one with the upper bits.
+// and covers `span` columns of every row of the group. Codes come in blocks of 32 columns: quad j = 0..7 of a
+// block is the vector of columns 4j .. 4j+3, a byte each, of every row. Codes of b bits take b vectors.
+// Vector i has the whole codes of 8/b quads, from quad i * (8/b) on and from the lowest bits up. Where b is
+// no power of two, the last quads' codes lie in the bits left over, those of vector 0 first, one code behind
+// the other (code_piece()): to put few such codes together costs less than a bit or two of every code.
 //
 // Larger groups than 64 have their scale several times. Scales are numbers, or integers of the groups times a
 // number d of the row. Integers and d may have changed their signs, where so products of integers and codes
@@ -53,6 +53,19 @@ struct Packed {
     static_assert(span % F::block_len == 0);
     static_assert(codes_at % (4 * lanes) == 0);
 };
+
+// Bits of a code that lie side by side: n from bit `to` of it on are those from bit `at` of the vector's
+// byte.
+struct CodePiece {
+    int vector, at, to, n;
+};
+// The piece of a code of quad j that begins with its bit `to`.
+constexpr CodePiece code_piece(int bits, int j, int to) {
+    const int whole = 8 / bits, spare = 8 % bits;  // codes and bits of a byte
+    if (j < whole * bits) return {j / whole, bits * (j % whole), 0, bits};
+    const int place = (j - whole * bits) * bits + to, left = spare - place % spare;
+    return {place / spare, 8 - left, to, left < bits - to ? left : bits - to};
+}
 
 // Whether the same kernels read both formats' packed weights: levels, and with integer scales their unit, are
 // known when they run. Where sums are of 16 bits, large levels would cost small ones something.

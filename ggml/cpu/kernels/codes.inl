@@ -2,6 +2,15 @@
 // panel of unpacked codes, as bytes or words, that stays in the cache. All give the same codes, scales and
 // minima.
 
+template <int n>
+using Constant = std::integral_constant<int, n>;
+// fn(0), fn(1), … fn(n - 1), written out; each number is a constant.
+template <int n, class Fn>
+[[gnu::always_inline]] inline void each_of(const Fn& fn) {
+    if constexpr (n > 1) each_of<n - 1>(fn);
+    fn(Constant<n - 1>());
+}
+
 template <int n>  // n > 0 towards low bits, n < 0 towards high bits; stray bits are masked off by the caller
 inline I shifted(I v) {
     if constexpr (n > 0) return shift_right<n>(v);
@@ -21,52 +30,48 @@ inline I start_of(I kept) {
     return kept;
 }
 
-// Quad j of a plane of `bits`, moved so that its lowest bit is bit `to` of each byte. Where bytes can be
-// shifted by themselves, the uppermost bits of theirs need no mask.
-template <int bits, int to, int j, class Bytes = ByteOps>
-inline I plane_quad(const I* vectors) {
-    constexpr int quads = 8 / bits, at = bits * (j % quads);
-    const I v = vectors[j / quads];
-    if constexpr (!std::is_void_v<Bytes> && to == 0 && at + bits == 8)
-        return Bytes::template shift_right<at>(v);
+// Codes that lie in pieces, where bytes can be shifted by themselves: their bits from `to` on are the
+// uppermost of each byte, whatever is below them.
+template <int bits, int j, int to, class Bytes>
+[[gnu::always_inline]] inline I from_top(const I* vectors) {
+    constexpr CodePiece p = code_piece(bits, j, to);
+    const I piece = shifted<p.at + p.n - 8>(vectors[p.vector]);
+    if constexpr (to + p.n == bits)
+        return piece;
     else
-        return and_i(shifted<at - to>(v), set1_i8(((1 << bits) - 1) << to));
+        return Bytes::template below<bits - to - p.n>(from_top<bits, j, to + p.n, Bytes>(vectors), piece);
 }
 
-// Quads j .. 7 of a block whose codes are a plane of `main` bits and one of `extra` bits above them. Inlined
-// by force, like load_codes() and begin() below: called, they would hand eight vectors over through memory.
-template <int main, int extra, int j = 0, class Bytes = ByteOps>
-[[gnu::always_inline]] inline void join_planes(const I* planes, I* quads) {
-    if constexpr (extra == 0) {
-        quads[j] = plane_quad<main, 0, j>(planes);
+// The codes of quad j of a block, from their bit `to` on. Inlined by force, like load_codes() and begin()
+// below: called, they would hand vectors over through memory.
+template <int bits, int j, int to = 0, class Bytes = ByteOps>
+[[gnu::always_inline]] inline I quad_of(const I* vectors) {
+    constexpr CodePiece p = code_piece(bits, j, to);
+    const I v = vectors[p.vector];
+    if constexpr (p.n == 8) {
+        return v;
+    } else if constexpr (!std::is_void_v<Bytes> && p.at + p.n == 8 && p.n == bits) {
+        return Bytes::template shift_right<p.at>(v);
+    } else if constexpr (!std::is_void_v<Bytes> && p.n < bits) {
+        return Bytes::template shift_right<8 - bits>(from_top<bits, j, 0, Bytes>(vectors));
     } else {
-        constexpr int at = main * (j % (8 / main));
-        const I high = plane_quad<extra, main, j>(planes + main);
-        if constexpr (std::is_void_v<Bytes> || at + main == 8)
-            quads[j] = or_i(plane_quad<main, 0, j>(planes), high);
+        const I piece = and_i(shifted<p.at - to>(v), set1_i8(((1 << p.n) - 1) << to));
+        if constexpr (to + p.n == bits)
+            return piece;
         else
-            quads[j] = Bytes::template lowest<main>(shifted<at>(planes[j * main / 8]), high);
+            return or_i(piece, quad_of<bits, j, to + p.n, Bytes>(vectors));
     }
-    if constexpr (j < 7) join_planes<main, extra, j + 1>(planes, quads);
 }
 
-// The eight quads of a block of 32 columns.
 template <int bits>
-[[gnu::always_inline]] inline void load_codes(const std::byte* p, I (&quads)[8]) {
+[[gnu::always_inline]] inline void load_codes(const std::byte* p, I (&vectors)[bits]) {
     constexpr int vec = lanes * 4;
-    constexpr int main = bits == 8 ? 8 : bits >= 4 ? 4 : bits >= 2 ? 2 : 1, extra = bits - main;
-    I planes[8];
 #pragma GCC unroll 8
     for (int i = 0; i < bits; ++i) {
-        if (i == main) in_order();
-        planes[i] = load_i(p + i * vec);
+        vectors[i] = load_i(p + i * vec);
+        if (8 % bits != 0) in_order();  // pieces do not ask for the last ones first
     }
-    if constexpr (bits == 8) {
-        if constexpr (two_blocks) in_order();  // side by side two loads are one instruction
-        for (int j = 0; j < 8; ++j) quads[j] = planes[j];
-    } else {
-        join_planes<main, extra>(planes, quads);
-    }
+    if constexpr (bits == 8 && two_blocks) in_order();  // side by side two loads are one instruction
 }
 
 template <class F>
@@ -133,8 +138,8 @@ struct CodeStream {
     bool by_levels;
     int ahead_rows;  // so many rows of activations ask for it
     const std::byte* span;
-    F d, dmin;  // of the span, where scales are integers times it
-    I quads[8];
+    F d, dmin;                // of the span, where scales are integers times it
+    I packed[P::codes.bits];  // codes of the block
     F scales[halves], mins[min_halves];
     I integers;  // of the halves that are joined, as words
     const CodeLayout* layout;
@@ -205,27 +210,35 @@ struct CodeStream {
             }
         }
         in_order();
-        load_codes<P::codes.bits>(span + P::codes_at + in_span * P::block_bytes, quads);
+        load_codes(span + P::codes_at + in_span * P::block_bytes, packed);
     }
-    I codes(int, int j) const {
-        if constexpr (P::codes.table) return look_up(table, quads[j]);
-        return quads[j];
+    // Quad j, unpacked when it is asked for: not all instruction sets have registers for eight.
+    template <int j>
+    [[gnu::always_inline]] I codes(int /*v*/, Constant<j> /*j*/) const {
+        const I quad = quad_of<P::codes.bits, j>(packed);
+        if constexpr (P::codes.table) return look_up(table, quad);
+        return quad;
     }
     static I start(I kept) { return start_of<zero>(kept); }
     F scale(int, int h) const { return scales[h]; }
     F min(int, int h) const { return mins[h]; }
     // Quads j and j + 1, weights two at a time (row_pairs.inl).
-    auto pairs(int v, int j) const { return weight_pairs(codes(v, j), codes(v, j + 1)); }
+    template <int j>
+    auto pairs(int v, Constant<j> at) const {
+        return weight_pairs(codes(v, at), codes(v, Constant<j + 1>()));
+    }
     // Sums of the halves, which fit words, times the halves' integers.
     static I joined(I first, I second, I integers) {
         static_assert(!joins || 16 * P::codes.largest() * 127 <= 32767);
         return dot_i16(words_of(first, second), integers);
     }
     // Quad j as a panel holds it.
-    I panel_codes(int j) const {
-        if constexpr (!joins) return codes(0, j);
+    template <int j>
+    [[gnu::always_inline]] I panel_codes(Constant<j> at) const {
+        const I quad = codes(0, at);
+        if constexpr (!joins) return quad;
         const I half = j < 4 ? integers : shift_right<16>(integers);
-        const I product = times_word(zero > 0 ? sub_i8(quads[j], zero) : quads[j], words_of(half, half));
+        const I product = times_word(zero > 0 ? sub_i8(quad, zero) : quad, words_of(half, half));
         return panel_zero > 0 ? xor_i(product, set1_i8(panel_zero)) : product;
     }
 };
@@ -320,9 +333,10 @@ struct CodePanel {
         for (int64_t b = 0; b < n; ++b, p += block_bytes) {
             stream.prefetch(first + b);
             stream.begin(first + b);
-#pragma GCC unroll 4
-            for (int j = 0; j < 8; j += 2)
-                write(codes_of(stream, j), codes_of(stream, j + 1), p + j * (has_words ? 2 : 1) * vec);
+            each_of<4>([&](auto pair) __attribute__((always_inline)) {
+                constexpr int j = 2 * pair;
+                write(codes_of<j>(stream), codes_of<j + 1>(stream), p + j * (has_words ? 2 : 1) * vec);
+            });
 #pragma GCC unroll 2
             for (int h = 0; h < halves; ++h)
                 store(reinterpret_cast<float*>(p + scales_at + h * vec), stream.scale(0, h));
@@ -334,9 +348,9 @@ struct CodePanel {
     }
 
   private:
-    template <class Stream>
-    static I codes_of(const Stream& stream, int j) {
-        const I codes = stream.panel_codes(j);
+    template <int j, class Stream>
+    static I codes_of(const Stream& stream) {
+        const I codes = stream.panel_codes(Constant<j>());
         return zero != Stream::panel_zero ? sub_i8(codes, Stream::panel_zero - zero) : codes;
     }
     // Two quads that follow each other.

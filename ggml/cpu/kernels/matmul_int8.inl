@@ -2,13 +2,6 @@
 // Lanes are outputs: a 32-bit lane takes four k at a time, a block's integer sum is exact, blocks add up in
 // order; so a result depends neither on the source of the codes nor on the rows beside it.
 
-// fn(0), fn(1), … fn(n - 1), written out; each number is a constant.
-template <int n, class Fn>
-[[gnu::always_inline]] inline void each_of(const Fn& fn) {
-    if constexpr (n > 1) each_of<n - 1>(fn);
-    fn(std::integral_constant<int, n - 1>());
-}
-
 template <bool is_signed>
 inline auto prepare(I codes) {
     if constexpr (is_signed)
@@ -24,36 +17,38 @@ inline I four_of(const int8_t* q) {
     return set1_i(four);
 }
 
-// The ways to add up products of V vectors of weights and R rows of activations, from quad `first` of a block
-// on: sums[v][r] += the products of n quads. Vectors share what is read of the activations.
+// The ways to add up products of V vectors of weights and R rows of activations: sums[v][r] += the products
+// of n quads of a block, from the constant `first` on. Vectors share what is read of the activations.
+
+template <class Source>
+using WeightsOf = decltype(prepare<Source::is_signed>(std::declval<Source>().codes(0, Constant<0>())));
 
 // In 16 bits, which are widened before they could overflow.
-template <int R, int V, int n, class Source>
-inline void add_short(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
+template <int R, int V, int first, int n, class Source>
+[[gnu::always_inline]] inline void add_short(const Source& source, const int8_t* q, I (&sums)[V][R]) {
     constexpr int quads = Source::short_quads;
-    using Weights = decltype(prepare<Source::is_signed>(source.codes(0, first)));
+    using Weights = WeightsOf<Source>;
     using Short = decltype(short_dot(std::declval<Weights>(), set1_i(0)));
-#pragma GCC unroll 8
-    for (int j = first; j < first + n; j += quads) {
+    each_of<n / quads>([&](auto run) __attribute__((always_inline)) {
         Short part[V][R];
-#pragma GCC unroll 8
-        for (int i = 0; i < quads; ++i) {
+        each_of<quads>([&](auto i) __attribute__((always_inline)) {
+            constexpr int j = first + run * quads + i;
             Weights w[V];
 #pragma GCC unroll 4
-            for (int v = 0; v < V; ++v) w[v] = prepare<Source::is_signed>(source.codes(v, j + i));
+            for (int v = 0; v < V; ++v) w[v] = prepare<Source::is_signed>(source.codes(v, Constant<j>()));
 #pragma GCC unroll 16
             for (int r = 0; r < R; ++r) {
-                const I x = four_of(q + r * int8_block + 4 * (j + i));
+                const I x = four_of(q + r * int8_block + 4 * j);
 #pragma GCC unroll 4
                 for (int v = 0; v < V; ++v)
                     part[v][r] = i == 0 ? short_dot(w[v], x) : short_dot(part[v][r], w[v], x);
             }
-        }
+        });
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v)
 #pragma GCC unroll 16
             for (int r = 0; r < R; ++r) sums[v][r] = settled(add_widened(sums[v][r], part[v][r]));
-    }
+    });
 }
 
 // In words, of a whole block: vector j of the codes and words j of the activations are the even ones of quad
@@ -76,37 +71,35 @@ inline void add_words(const Source& source, const int8_t* words, I (&sums)[V][R]
 }
 
 // By the instruction that adds four products to a sum of 32 bits.
-template <int R, int V, int n, class Source>
-inline void add_dots(const Source& source, int first, const int8_t* q, I (&sums)[V][R]) {
-    using Weights = decltype(prepare<Source::is_signed>(source.codes(0, first)));
-#pragma GCC unroll 8
-    for (int j = first; j < first + n; ++j) {
-        Weights w[V];
+template <int R, int V, int first, int n, class Source>
+[[gnu::always_inline]] inline void add_dots(const Source& source, const int8_t* q, I (&sums)[V][R]) {
+    each_of<n>([&](auto i) __attribute__((always_inline)) {
+        constexpr int j = first + i;
+        WeightsOf<Source> w[V];
 #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) w[v] = prepare<Source::is_signed>(source.codes(v, j));
+        for (int v = 0; v < V; ++v) w[v] = prepare<Source::is_signed>(source.codes(v, Constant<j>()));
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
             const I x = four_of(q + r * int8_block + 4 * j);
 #pragma GCC unroll 4
             for (int v = 0; v < V; ++v) sums[v][r] = dot(sums[v][r], w[v], x);
         }
-    }
+    });
 }
 
 // Likewise, where the instruction takes its quad from a vector of four: a row's activations are read by
 // vectors.
-template <int R, int V, int n, class Source>
-[[gnu::always_inline]] inline void add_quads(const Source& source, int first, const int8_t* q,
-                                             I (&sums)[V][R]) {
-    using Weights = decltype(prepare<Source::is_signed>(source.codes(0, first)));
+template <int R, int V, int first, int n, class Source>
+[[gnu::always_inline]] inline void add_quads(const Source& source, const int8_t* q, I (&sums)[V][R]) {
     static_assert(n % 4 == 0);
-#pragma GCC unroll 2
-    for (int j = first; j < first + n; j += 4) {
-        Weights w[4][V];
+    each_of<n / 4>([&](auto four) __attribute__((always_inline)) {
+        constexpr int j = first + 4 * four;
+        WeightsOf<Source> w[4][V];
+        each_of<4>([&](auto i) __attribute__((always_inline)) {
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i)
-#pragma GCC unroll 4
-            for (int v = 0; v < V; ++v) w[i][v] = prepare<Source::is_signed>(source.codes(v, j + i));
+            for (int v = 0; v < V; ++v)
+                w[i][v] = prepare<Source::is_signed>(source.codes(v, Constant<j + i>()));
+        });
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
             const I x = load_i(q + r * int8_block + 4 * j);
@@ -115,52 +108,49 @@ template <int R, int V, int n, class Source>
                 for (int v = 0; v < V; ++v) sums[v][r] = dot_quad<i>(sums[v][r], w[i][v], x);
             });
         }
-    }
+    });
 }
 
-template <int R, int V, int n, class Source>
-[[gnu::always_inline]] inline void add_products(const Source& source, int first, const int8_t* q,
-                                                I (&sums)[V][R]) {
+template <int R, int V, int first, int n, class Source>
+[[gnu::always_inline]] inline void add_products(const Source& source, const int8_t* q, I (&sums)[V][R]) {
     if constexpr (Source::has_words)
         add_words<R, V>(source, q, sums);
     else if constexpr (short_sums)
-        add_short<R, V, n>(source, first, q, sums);
+        add_short<R, V, first, n>(source, q, sums);
     else if constexpr (dots_by_quad)
-        add_quads<R, V, n>(source, first, q, sums);
+        add_quads<R, V, first, n>(source, q, sums);
     else
-        add_dots<R, V, n>(source, first, q, sums);
+        add_dots<R, V, first, n>(source, q, sums);
 }
 
 // The products of half h of H of a block, the zero of the codes taken off.
-template <int H, int n, int V, class Source>
-[[gnu::always_inline]] inline void sum_half(const Source& source, int h, const int8_t* q,
-                                            const Int8Block* blocks, const Int8Halves* halves,
-                                            I (&sums)[V][n]) {
+template <int H, int h, int n, int V, class Source>
+[[gnu::always_inline]] inline void sum_half(const Source& source, const int8_t* q, const Int8Block* blocks,
+                                            const Int8Halves* halves, I (&sums)[V][n]) {
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v)
 #pragma GCC unroll 16
         for (int r = 0; r < n; ++r)
             sums[v][r] = Source::start(load1_i(H == 1 ? &blocks[r].neg_sum : &halves[r].neg_sum[h]));
-    add_products<n, V, 8 / H>(source, h * (8 / H), q, sums);
+    add_products<n, V, h*(8 / H), 8 / H>(source, q, sums);
 }
 
 // Half h of the block that the source is at, from row r0 of a tile on; so many rows at once as leave their
 // sums and those of the whole tile in registers.
-template <int r0 = 0, int R, int V, class Source>
-[[gnu::always_inline]] inline void add_half(const Source& source, int h, const int8_t* q,
-                                            const Int8Block* blocks, const Int8Halves* halves,
-                                            F (&acc)[R][V]) {
+template <int h, int r0 = 0, int R, int V, class Source>
+[[gnu::always_inline]] inline void add_half(const Source& source, const int8_t* q, const Int8Block* blocks,
+                                            const Int8Halves* halves, F (&acc)[R][V]) {
     constexpr int H = Source::halves, most = V == 1 ? R : 4, n = R - r0 < most ? R - r0 : most;
     const int8_t* const rows = q + r0 * Source::row_block;
     I sums[V][n];
     if constexpr (Source::joins) {
         I second[V][n];
-        sum_half<2>(source, 0, rows, blocks + r0, halves + r0, sums);
-        sum_half<2>(source, 1, rows, blocks + r0, halves + r0, second);
+        sum_half<2, 0>(source, rows, blocks + r0, halves + r0, sums);
+        sum_half<2, 1>(source, rows, blocks + r0, halves + r0, second);
 #pragma GCC unroll 16
         for (int r = 0; r < n; ++r) sums[0][r] = source.joined(sums[0][r], second[0][r], source.integers);
     } else {
-        sum_half<H>(source, h, rows, blocks + r0, halves + r0, sums);
+        sum_half<H, h>(source, rows, blocks + r0, halves + r0, sums);
     }
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
@@ -171,7 +161,7 @@ template <int r0 = 0, int R, int V, class Source>
             sum = add_scaled(source, v, h, scale, sums[v][r], blocks[r0 + r], halves[r0 + r], sum);
         }
     }
-    if constexpr (r0 + n < R) add_half<r0 + n>(source, h, q, blocks, halves, acc);
+    if constexpr (r0 + n < R) add_half<h, r0 + n>(source, q, blocks, halves, acc);
 }
 
 // Whether rows are multiplied two at a time: all of a tile, if it has more than one. Panels are made for
@@ -209,12 +199,12 @@ template <int R, bool all, class Source, int G>
             if constexpr (Source::streams)
                 if (R >= source.ahead_rows) source.prefetch(b);
             source.begin(b);
-#pragma GCC unroll 2
-            for (int h = 0; h < H; ++h)
+            each_of<H>([&](auto h) __attribute__((always_inline)) {
                 if constexpr (pairs)
-                    add_half_of_pairs<R>(source, h, x.q, x.blocks, x.halves, acc[g]);
+                    add_half_of_pairs<h, R>(source, x.q, x.blocks, x.halves, acc[g]);
                 else
-                    add_half(source, h, x.q, x.blocks, x.halves, acc[g]);
+                    add_half<h>(source, x.q, x.blocks, x.halves, acc[g]);
+            });
         });
     }
     each([&](int64_t g) __attribute__((always_inline)) {
@@ -233,8 +223,9 @@ template <class Stream>
     F acc[1][1] = {{from_zero ? zero() : load(c)}};
     const auto add_block = [&](int64_t in_span) __attribute__((always_inline)) {
         stream.begin_in_span(in_span);
-#pragma GCC unroll 2
-        for (int h = 0; h < Stream::halves; ++h) add_half(stream, h, x.q, x.blocks, x.halves, acc);
+        each_of<Stream::halves>([&](auto h) __attribute__((always_inline)) {
+            add_half<h>(stream, x.q, x.blocks, x.halves, acc);
+        });
         x.q += int8_block, ++x.blocks, ++x.halves;
     };
     const int64_t spans = n / Stream::blocks, left = n % Stream::blocks;

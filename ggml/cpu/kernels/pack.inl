@@ -93,26 +93,22 @@ inline void pair_halves(std::byte* integers) {
         for (int h = 0; h < 2; ++h) integers[2 * r + h] = apart[h * lanes + r];
 }
 
-// Planes of `bits` of a block's quads, bits `from` .. of each code; see ggml/cpu/packed.h.
-template <int bits, int from, int j = 0>
-inline void join_quads(const I* quads, I (&planes)[bits]) {
-    constexpr int n = 8 / bits, at = bits * (j % n);
-    const I moved = and_i(shifted<from - at>(quads[j]), set1_i8(((1 << bits) - 1) << at));
-    planes[j / n] = at == 0 ? moved : or_i(planes[j / n], moved);
-    if constexpr (j < 7) join_quads<bits, from, j + 1>(quads, planes);
-}
-template <int bits, int from>
-inline void write_planes(const I* quads, std::byte* out) {
-    I planes[bits];
-    join_quads<bits, from>(quads, planes);
-    for (int i = 0; i < bits; ++i) store_i(out + i * lanes * 4, planes[i]);
+// A block's quads as vectors of codes of `bits`, from bit `to` of quad j on; see ggml/cpu/packed.h.
+template <int bits, int j = 0, int to = 0>
+inline void join_quads(const I* quads, I (&vectors)[bits]) {
+    constexpr CodePiece p = code_piece(bits, j, to);
+    const I moved = and_i(shifted<to - p.at>(quads[j]), set1_i8(((1 << p.n) - 1) << p.at));
+    vectors[p.vector] = or_i(vectors[p.vector], moved);
+    if constexpr (to + p.n < bits)
+        join_quads<bits, j, to + p.n>(quads, vectors);
+    else if constexpr (j < 7)
+        join_quads<bits, j + 1>(quads, vectors);
 }
 
 template <class Fmt>
 inline void pack_codes(const std::byte* const* rows, int64_t ahead, int64_t k, std::byte* out) {
     using P = PackedOf<Fmt>;
     constexpr CodeLayout c = P::codes;
-    constexpr int main = c.bits == 8 ? 8 : c.bits >= 4 ? 4 : c.bits >= 2 ? 2 : 1, extra = c.bits - main;
     constexpr int zero = c.table ? 0 : c.is_signed ? weight_offset : c.zero;  // of codes as they are stored
     constexpr int step = lanes > 8 ? lanes : 8;                               // quads, of whole blocks
     static_assert(P::span % (4 * step) == 0);
@@ -151,8 +147,10 @@ inline void pack_codes(const std::byte* const* rows, int64_t ahead, int64_t k, s
                 for (int r = 0; r < lanes; ++r) quads[first + r] = sub_i8(v[r], -zero);
             }
             for (int at = 0; at < step; at += 8, codes += P::block_bytes) {
-                write_planes<main, 0>(quads + at, codes);
-                if constexpr (extra > 0) write_planes<extra, main>(quads + at, codes + main * lanes * 4);
+                I vectors[c.bits];
+                for (I& v : vectors) v = set1_i(0);
+                join_quads<c.bits>(quads + at, vectors);
+                for (int i = 0; i < c.bits; ++i) store_i(codes + i * lanes * 4, vectors[i]);
             }
         }
     }

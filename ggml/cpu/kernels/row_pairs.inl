@@ -45,27 +45,27 @@ template <int R, class Fn>
 
 // The products of vector v and half h of H of a block, the zero of the codes taken off: of pair p in
 // sums[2 * p], low, and sums[2 * p + 1], high.
-template <int H, int R, class Source>
-[[gnu::always_inline]] inline void sum_pairs(const Source& source, int v, int h, const int8_t* q,
+template <int H, int h, int R, class Source>
+[[gnu::always_inline]] inline void sum_pairs(const Source& source, int v, const int8_t* q,
                                              const Int8Block* blocks, const Int8Halves* halves,
                                              I (&sums)[R + R % 2]) {
     each_pair<R>(
         q, blocks, halves, [&](int p, const auto& pair) __attribute__((always_inline)) {
             sums[2 * p] = sums[2 * p + 1] = Source::start(H == 1 ? pair.neg_sum() : pair.neg_sum(h));
         });
-#pragma GCC unroll 4
-    for (int j = h * (8 / H); j < (h + 1) * (8 / H); j += 2) {
-        const auto w = source.pairs(v, j);
+    each_of<4 / H>([&](auto i) __attribute__((always_inline)) {
+        constexpr int j = h * (8 / H) + 2 * i;
+        const auto w = source.pairs(v, Constant<j>());
         each_pair<R>(
             q, blocks, halves, [&](int p, const auto& pair) __attribute__((always_inline)) {
                 dot_pair(sums[2 * p], sums[2 * p + 1], w, pair.columns(j));
             });
-    }
+    });
 }
 
 // add_half() for a tile of pairs.
-template <int R, int V, class Source>
-[[gnu::always_inline]] inline void add_half_of_pairs(const Source& source, int h, const int8_t* q,
+template <int h, int R, int V, class Source>
+[[gnu::always_inline]] inline void add_half_of_pairs(const Source& source, const int8_t* q,
                                                      const Int8Block* blocks, const Int8Halves* halves,
                                                      F (&acc)[R + R % 2][V]) {
     constexpr int H = Source::halves;
@@ -74,14 +74,14 @@ template <int R, int V, class Source>
         I sums[R + R % 2];
         if constexpr (Source::joins) {
             I second[R + R % 2];
-            sum_pairs<2, R>(source, v, 0, q, blocks, halves, sums);
-            sum_pairs<2, R>(source, v, 1, q, blocks, halves, second);
+            sum_pairs<2, 0, R>(source, v, q, blocks, halves, sums);
+            sum_pairs<2, 1, R>(source, v, q, blocks, halves, second);
             const I low = of_pairs<false>(source.integers), high = of_pairs<true>(source.integers);
 #pragma GCC unroll 8
             for (int i = 0; i < R + R % 2; ++i)
                 sums[i] = source.joined(sums[i], second[i], i % 2 == 0 ? low : high);
         } else {
-            sum_pairs<H, R>(source, v, h, q, blocks, halves, sums);
+            sum_pairs<H, h, R>(source, v, q, blocks, halves, sums);
         }
         const auto add = [&]<bool high>() __attribute__((always_inline)) {
             const F scale = of_pairs<high>(source.scale(v, h));

@@ -43,7 +43,7 @@ struct CodeUnit {
         Stream here(group, layout, streaming);
         if constexpr (quad == 0) here.prefetch(block);
         here.begin(block);
-        const I q = here.panel_codes(quad);
+        const I q = here.panel_codes(Constant<quad>());
         const F s = scale[quad * Stream::halves / 8], m = base[quad * Stream::min_halves / 8];
         const auto value = [&]<int i>() { return fma(byte_and<i, byte_base>(q), s, m); };
         store_i(out, Pairs::join_near(value.template operator()<0>(), value.template operator()<1>()));

@@ -29,12 +29,11 @@ struct SignedCodes {
         Block& to = of[i];
         stream.prefetch(block);
         stream.begin(block);
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; ++j) {
+        each_of<8>([&](auto j) __attribute__((always_inline)) {
             const I codes = stream.panel_codes(j);
             store_i(to.codes + j * quad_bytes,
                     Stream::panel_zero > 0 ? sub_i8(codes, Stream::panel_zero) : codes);
-        }
+        });
 #pragma GCC unroll 2
         for (int h = 0; h < H; ++h) store(to.scales[h], stream.scale(0, h));
         if constexpr (Stream::has_min)

@@ -102,9 +102,9 @@ struct ByteOps {
     static I shift_right(I v) {
         return vreinterpretq_s32_u8(vshrq_n_u8(vreinterpretq_u8_s32(v), n));
     }
-    template <int n>  // the lowest n bits of a, the others of b
-    static I lowest(I a, I b) {
-        return vbslq_s32(vreinterpretq_u32_s32(set1_i8((1 << n) - 1)), a, b);
+    template <int n>  // the uppermost n bits of a, followed by those of b; 0 < n < 8
+    static I below(I a, I b) {
+        return vreinterpretq_s32_u8(vsriq_n_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b), n));
     }
 };
 inline I as_int(F v) { return vreinterpretq_s32_f32(v); }
