@@ -24,6 +24,7 @@ struct Int8Block {
 struct Int8Halves {  // of the first and the last 16
     float d_sum[2];
     int32_t neg_sum[2];
+    int32_t neg_words;  // both as numbers of 16 bits, where the instruction set wants them
 };
 inline constexpr int64_t int8_block = 32;
 // Rows lie in tiles of MatmulKernels::int8_rows (the last may be lower), and a tile of h rows holds block

@@ -97,6 +97,11 @@ template <class Fmt>
 constexpr bool joins_halves =
     !short_sums && PackedOf<Fmt>::halves == 2 && PackedOf<Fmt>::codes.products_fit_bytes();
 
+// Formats of two integers likewise, see CodeStream::widens.
+template <class Fmt>
+constexpr bool widens_halves =
+    PackedOf<Fmt>::codes.factor_bits > 0 && PackedOf<Fmt>::halves == 2 && widening_multiplies;
+
 // Two numbers of 16 bits in each lane.
 inline I words_of(I low, I high) { return or_i(and_i(low, set1_i(0xffff)), shift_left<16>(high)); }
 
@@ -116,17 +121,20 @@ struct CodeStream {
     // panels hold codes times them, so that every row is spared a scale. (Where sums are of 16 bits, larger
     // codes would cost more than that.)
     static constexpr bool joins = joins_halves<Fmt>;
-    static constexpr int halves = joins ? 1 : P::halves, min_halves = P::halves;
+    // Where sums of 16 bits are widened by a product, these integers are its factors, and nothing else is
+    // left to do for them.
+    static constexpr bool widens = widens_halves<Fmt>;
+    static constexpr int halves = joins || widens ? 1 : P::halves, min_halves = P::halves;
     static constexpr int zero = zero_of(P::codes);
     static constexpr bool has_min = P::has_min, is_signed = P::codes.is_signed && zero == weight_offset;
     static constexpr bool has_factors = P::codes.scales == ScaleKind::factor;
     static constexpr int short_quads =
-        quads_in_short(P::codes.largest() + (P::codes.table ? zero : 0), 8 / halves);
+        quads_in_short(P::codes.largest() + (P::codes.table ? zero : 0), 8 / P::halves);
     // What panel_codes() gives.
     static constexpr bool panel_signed = is_signed || (joins && zero > 0);
     static constexpr int panel_zero = joins && zero > 0 ? weight_offset : zero;
     // Bytes would be widened quad by quad: panels of words take fewer instructions.
-    static constexpr bool wants_words = word_sums && short_quads == 1 && halves == 1 && is_signed;
+    static constexpr bool wants_words = word_sums && short_quads == 1 && P::halves == 1 && is_signed;
     static constexpr int64_t blocks = P::span / 32;  // of a span
     static constexpr bool streams = true, has_words = false, has_pairs = false;
     static constexpr int64_t row_block = int8_block;  // bytes of 32 activations of a row
@@ -141,7 +149,7 @@ struct CodeStream {
     F d, dmin;                // of the span, where scales are integers times it
     I packed[P::codes.bits];  // codes of the block
     F scales[halves], mins[min_halves];
-    I integers;  // of the halves that are joined, as words
+    I integers;  // of halves that are joined or widened, as words
     const CodeLayout* layout;
     Table16 table;
 
@@ -193,14 +201,14 @@ struct CodeStream {
         }
     }
     [[gnu::always_inline]] void begin_in_span(int64_t in_span) {
-        if constexpr (joins) {
+        if constexpr (joins || widens) {
             scales[0] = d;
             integers = load_s8_words(span + P::scales_at + in_span * 2 * P::per_scale);
         }
 #pragma GCC unroll 2
         for (int h = 0; h < min_halves; ++h) {
             const int64_t i = in_span * 32 / P::group + h;
-            if constexpr (!joins) {
+            if constexpr (!joins && !widens) {
                 scales[h] = scale_at(span + P::scales_at, i);
                 if constexpr (has_factors) scales[h] = scales[h] * d;
             }
@@ -222,6 +230,12 @@ struct CodeStream {
     static I start(I kept) { return start_of<zero>(kept); }
     F scale(int, int h) const { return scales[h]; }
     F min(int, int h) const { return mins[h]; }
+    // What the sums of half h are widened by; both halves' side by side.
+    template <int h>
+    I factors(int /*v*/, Constant<h> /*h*/) const {
+        return word_twice<h>(integers);
+    }
+    I both_factors(int /*v*/) const { return integers; }
     // Quads j and j + 1, weights two at a time (row_pairs.inl).
     template <int j>
     auto pairs(int v, Constant<j> at) const {
@@ -263,6 +277,7 @@ struct PanelKind {
     int halves, min_halves;
     bool has_min, is_signed;
     int zero, short_quads;
+    bool widens;
 };
 
 // Codes that do not have to be short get the zero that costs a row least: none or, where weights have an
@@ -277,10 +292,11 @@ constexpr PanelKind panel_kind(int vectors, bool words) {
             Stream::has_min,
             Stream::panel_signed || zero != Stream::panel_zero,
             zero,
-            Stream::short_quads};
+            Stream::short_quads,
+            Stream::widens};
 }
 
-// A panel of groups of rows of a stream: per block and vector 8 quads, then scales and minima.
+// A panel of groups of rows of a stream: per block and vector 8 quads, then scales, minima and factors.
 // With `words`, codes are 16-bit words instead: of each quad a vector of the even ones and one of the odd
 // ones. Where rows are multiplied two at a time, quads lie in pairs: low and high of two (row_pairs.inl).
 template <PanelKind kind>
@@ -291,13 +307,14 @@ struct CodePanel {
     static constexpr bool has_min = kind.has_min, is_signed = kind.is_signed;
     static constexpr int short_quads = kind.short_quads;
     static constexpr bool streams = false;  // it is in the cache
-    static constexpr bool joins = false;
+    static constexpr bool joins = false, widens = kind.widens;
     static constexpr bool has_words = kind.words, has_pairs = dot_rows == 2;
     static_assert(!has_words || (halves == 1 && is_signed));
     static constexpr int64_t row_block = int8_block * (has_words ? 2 : 1);
     static constexpr int64_t vec = lanes * 4;
     static constexpr int64_t scales_at = vec * (has_words ? 16 : 8), mins_at = scales_at + vec * halves;
-    static constexpr int64_t vector_bytes = mins_at + (has_min ? vec * min_halves : 0);
+    static constexpr int64_t factors_at = mins_at + (has_min ? vec * min_halves : 0);
+    static constexpr int64_t vector_bytes = factors_at + (widens ? vec * 3 : 0);
     static constexpr int64_t block_bytes = vectors * vector_bytes;
     static constexpr int64_t word_bytes = has_words ? stream_rows * row_block : 0;  // of a tile's block
 
@@ -326,6 +343,8 @@ struct CodePanel {
     F min(int v, int h) const {
         return load(reinterpret_cast<const float*>(at + v * vector_bytes + mins_at + h * vec));
     }
+    I factors(int v, int h) const { return load_i(at + v * vector_bytes + factors_at + h * vec); }
+    I both_factors(int v) const { return factors(v, 2); }
     // Vector v of the panel's blocks [0, n) from the stream's blocks [first, first + n).
     template <class Stream>
     void fill(Stream stream, int64_t first, int64_t n, int v) const {
@@ -344,6 +363,12 @@ struct CodePanel {
 #pragma GCC unroll 2
                 for (int h = 0; h < min_halves; ++h)
                     store(reinterpret_cast<float*>(p + mins_at + h * vec), stream.min(0, h));
+            if constexpr (widens) {
+                each_of<2>([&](auto h) __attribute__((always_inline)) {
+                    store_i(p + factors_at + h * vec, stream.factors(0, h));
+                });
+                store_i(p + factors_at + 2 * vec, stream.both_factors(0));
+            }
         }
     }
 

@@ -30,6 +30,7 @@ template <int R, int V, int first, int n, class Source>
     using Weights = WeightsOf<Source>;
     using Short = decltype(short_dot(std::declval<Weights>(), set1_i(0)));
     each_of<n / quads>([&](auto run) __attribute__((always_inline)) {
+        constexpr Constant<(first + run * quads) / 4> half;
         Short part[V][R];
         each_of<quads>([&](auto i) __attribute__((always_inline)) {
             constexpr int j = first + run * quads + i;
@@ -47,7 +48,11 @@ template <int R, int V, int first, int n, class Source>
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v)
 #pragma GCC unroll 16
-            for (int r = 0; r < R; ++r) sums[v][r] = settled(add_widened(sums[v][r], part[v][r]));
+            for (int r = 0; r < R; ++r)
+                if constexpr (Source::widens)
+                    sums[v][r] = settled(add_widened(sums[v][r], part[v][r], source.factors(v, half)));
+                else
+                    sums[v][r] = settled(add_widened(sums[v][r], part[v][r]));
     });
 }
 
@@ -131,7 +136,10 @@ template <int H, int h, int n, int V, class Source>
     for (int v = 0; v < V; ++v)
 #pragma GCC unroll 16
         for (int r = 0; r < n; ++r)
-            sums[v][r] = Source::start(load1_i(H == 1 ? &blocks[r].neg_sum : &halves[r].neg_sum[h]));
+            if constexpr (Source::widens && Source::zero > 0)
+                sums[v][r] = Source::start(dot_i16(load1_i(&halves[r].neg_words), source.both_factors(v)));
+            else
+                sums[v][r] = Source::start(load1_i(H == 1 ? &blocks[r].neg_sum : &halves[r].neg_sum[h]));
     add_products<n, V, h*(8 / H), 8 / H>(source, q, sums);
 }
 

@@ -135,7 +135,7 @@ inline void pack_codes(const std::byte* const* rows, int64_t ahead, int64_t k, s
             if constexpr (P::has_min)
                 write_scales<c.scales>(u.min[g], u.dmin, out + P::mins_at + g * P::per_scale);
         }
-        if constexpr (joins_halves<Fmt>)
+        if constexpr (joins_halves<Fmt> || widens_halves<Fmt>)
             for (int64_t g = 0; g < P::groups; g += 2) pair_halves(out + P::scales_at + g * P::per_scale);
         std::byte* codes = out + P::codes_at;
         for (int64_t column = 0; column < P::span; column += 4 * step) {
@@ -249,6 +249,8 @@ inline void quantize_row(const float* x, int64_t k, int64_t row, int64_t h, int8
         number(blocks, 2, -sum_unit * (low + high));
         number(halves, 0, d * static_cast<float>(low)), number(halves, 1, d * static_cast<float>(high));
         number(halves, 2, -sum_unit * low), number(halves, 3, -sum_unit * high);
+        if constexpr (widening_multiplies)
+            number(halves, 4, (-sum_unit * low & 0xffff) | -sum_unit * high * 0x10000);
     }
 }
 

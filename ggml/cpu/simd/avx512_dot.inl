@@ -3,7 +3,8 @@
 constexpr int32_t weight_offset = 0;
 constexpr int dot_rows = 1;
 constexpr bool short_sums = true;
-constexpr bool word_sums = false;  // its two units would need as many instructions
+constexpr bool word_sums = false;           // its two units would need as many instructions
+constexpr bool widening_multiplies = true;  // sums of 16 bits are widened by a product
 constexpr int int_tile_vecs = 1;
 constexpr bool dots_by_quad = false;
 struct UnsignedW {
@@ -23,6 +24,13 @@ template <class W>
 inline I short_dot(I acc, const W& w, I x) {
     return settled(_mm512_add_epi16(acc, short_dot(w, x)));
 }
-inline I add_widened(I acc, I sums) {
-    return _mm512_add_epi32(acc, _mm512_madd_epi16(sums, _mm512_set1_epi16(1)));
+inline I add_widened(I acc, I sums, I factors = _mm512_set1_epi16(1)) {
+    return _mm512_add_epi32(acc, _mm512_madd_epi16(sums, factors));
+}
+template <int i>  // word i of each lane, twice
+inline I word_twice(I words) {
+    constexpr int a = 2 * i, b = a + 1;
+    return _mm512_shuffle_epi8(
+        words, _mm512_broadcast_i32x4(_mm_setr_epi8(a, b, a, b, a + 4, b + 4, a + 4, b + 4, a + 8, b + 8,
+                                                    a + 8, b + 8, a + 12, b + 12, a + 12, b + 12)));
 }

@@ -4,6 +4,7 @@ constexpr int32_t weight_offset = 0;
 constexpr int dot_rows = 1;
 constexpr bool short_sums = true;
 constexpr bool word_sums = false;
+constexpr bool widening_multiplies = false;
 constexpr int int_tile_vecs = 1;
 constexpr bool dots_by_quad = false;
 struct Weights {

@@ -3,6 +3,7 @@
 constexpr int32_t weight_offset = 0;
 constexpr bool short_sums = false;
 constexpr bool word_sums = false;
+constexpr bool widening_multiplies = false;
 constexpr int int_tile_vecs = 1;
 constexpr bool dots_by_quad = true;  // there is dot_quad()
 struct Weights {

@@ -174,6 +174,7 @@ struct Weights {
 constexpr int32_t weight_offset = 0;
 constexpr bool short_sums = false;
 constexpr bool word_sums = false;
+constexpr bool widening_multiplies = false;
 constexpr bool dots_by_quad = false;
 constexpr int dot_rows = 1;
 inline Weights unsigned_weights(I w) { return {w}; }

@@ -3,6 +3,7 @@
 constexpr int32_t weight_offset = 128;
 constexpr bool short_sums = false;
 constexpr bool word_sums = false;
+constexpr bool widening_multiplies = false;
 constexpr int int_tile_vecs = 2;  // of a panel; they share what is read of the activations
 constexpr bool dots_by_quad = false;
 constexpr int dot_rows = 1;
