@@ -71,7 +71,7 @@ template <int bits>
         vectors[i] = load_i(p + i * vec);
         if (8 % bits != 0) in_order();  // pieces do not ask for the last ones first
     }
-    if constexpr (bits == 8 && two_blocks) in_order();  // side by side two loads are one instruction
+    if constexpr (bits == 8 && loads_in_pairs) in_order();
 }
 
 template <class F>
@@ -181,11 +181,11 @@ struct CodeStream {
     }
     static constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;  // bytes of a block, with scales
     // Asks for the shares that n blocks have of their spans, some way ahead; behind its own end it goes on
-    // behind the others'.
-    template <int n = 1>
+    // behind the others', unless it is alone.
+    template <int n = 1, bool alone = most_streams == 1>
     [[gnu::always_inline]] void prefetch(int64_t block) const {
         const int64_t at = block * share;
-        const int64_t past = most_streams > 1 && at + far >= left ? jump : 0;
+        const int64_t past = !alone && at + far >= left ? jump : 0;
         ask_ahead<n * share>(group + at + past, far, near, by_levels);
     }
     [[gnu::always_inline]] void begin(int64_t block) {

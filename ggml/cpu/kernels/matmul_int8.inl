@@ -240,7 +240,7 @@ template <class Stream>
     for (int64_t s = 0; s < spans; ++s) {
         stream.enter(s);
         for (int64_t i = 0; i < Stream::blocks; i += 2) {
-            if (stream.ahead_rows <= 1) stream.template prefetch<2>(s * Stream::blocks + i);
+            if (stream.ahead_rows <= 1) stream.template prefetch<2, true>(s * Stream::blocks + i);
             add_block(i), add_block(i + 1);
         }
     }
@@ -254,7 +254,8 @@ template <int R = stream_rows, class Source, int G>
 [[gnu::always_inline]] inline void int8_rows(int64_t rows, const Neighbours<Source, G>& sources, int64_t n,
                                              const Int8Rows& x, float* c, int64_t ldc, bool from_zero) {
     constexpr bool all = G == 1;
-    if constexpr (R == 1 && two_blocks && Source::streams) return int8_row(sources.first, n, x, c, from_zero);
+    if constexpr (R == 1 && two_blocks && Source::streams)
+        if (most_streams == 1 || sources.n == 1) return int8_row(sources.first, n, x, c, from_zero);
     if constexpr (R == stream_rows && !all)
         if (sources.n == 1)
             return int8_rows(rows, Neighbours<Source, 1>{sources.first}, n, x, c, ldc, from_zero);

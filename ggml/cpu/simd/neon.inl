@@ -7,6 +7,7 @@ constexpr int tile_rows = 6, tile_vecs = 4;  // float tile: 24 accumulators of 3
 constexpr int64_t stream_rows = 8;           // activation rows of a streamed or integer tile
 constexpr int64_t most_streams = 1;          // of codes at once, where memory wants several
 constexpr bool two_blocks = true;            // of one row's codes are written out, for fewer addresses
+constexpr bool loads_in_pairs = true;        // of neighbours: one instruction
 
 inline F zero() { return vdupq_n_f32(0); }
 inline F set1(float x) { return vdupq_n_f32(x); }
