@@ -43,6 +43,19 @@ template <int R, class Fn>
     if constexpr (R % 2 == 1) fn(R / 2, RowPair<true>(R - 1, q, blocks, halves));
 }
 
+// sums += the products of vector v and quads [first, last) of a block.
+template <int first, int last, int R, class Source>
+[[gnu::always_inline]] inline void add_pairs(const Source& source, int v, const int8_t* q,
+                                             const Int8Block* blocks, const Int8Halves* halves,
+                                             I (&sums)[R + R % 2]) {
+    const auto w = source.pairs(v, std::integral_constant<int, first>());
+    each_pair<R>(
+        q, blocks, halves, [&](int p, const auto& pair) __attribute__((always_inline)) {
+            dot_pair(sums[2 * p], sums[2 * p + 1], w, pair.columns(first));
+        });
+    if constexpr (first + 2 < last) add_pairs<first + 2, last, R>(source, v, q, blocks, halves, sums);
+}
+
 // The products of vector v and half h of H of a block, the zero of the codes taken off: of pair p in
 // sums[2 * p], low, and sums[2 * p + 1], high.
 template <int H, int h, int R, class Source>
@@ -53,14 +66,7 @@ template <int H, int h, int R, class Source>
         q, blocks, halves, [&](int p, const auto& pair) __attribute__((always_inline)) {
             sums[2 * p] = sums[2 * p + 1] = Source::start(H == 1 ? pair.neg_sum() : pair.neg_sum(h));
         });
-    each_of<4 / H>([&](auto i) __attribute__((always_inline)) {
-        constexpr int j = h * (8 / H) + 2 * i;
-        const auto w = source.pairs(v, Constant<j>());
-        each_pair<R>(
-            q, blocks, halves, [&](int p, const auto& pair) __attribute__((always_inline)) {
-                dot_pair(sums[2 * p], sums[2 * p + 1], w, pair.columns(j));
-            });
-    });
+    add_pairs<h*(8 / H), (h + 1) * (8 / H), R>(source, v, q, blocks, halves, sums);
 }
 
 // add_half() for a tile of pairs.
