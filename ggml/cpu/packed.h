@@ -54,17 +54,16 @@ struct Packed {
     static_assert(codes_at % (4 * lanes) == 0);
 };
 
-// Bits of a code that lie side by side: n from bit `to` of it on are those from bit `at` of the vector's
-// byte.
+// Bits of a code that lie side by side: n from bit `at` of the vector's bytes on.
 struct CodePiece {
-    int vector, at, to, n;
+    int vector, at, n;
 };
-// The piece of a code of quad j that begins with its bit `to`.
+// Those of a code of quad j that begin with its bit `to`.
 constexpr CodePiece code_piece(int bits, int j, int to) {
     const int whole = 8 / bits, spare = 8 % bits;  // codes and bits of a byte
-    if (j < whole * bits) return {j / whole, bits * (j % whole), 0, bits};
+    if (j < whole * bits) return {j / whole, bits * (j % whole), bits};
     const int place = (j - whole * bits) * bits + to, left = spare - place % spare;
-    return {place / spare, 8 - left, to, left < bits - to ? left : bits - to};
+    return {place / spare, 8 - left, left < bits - to ? left : bits - to};
 }
 
 // Whether the same kernels read both formats' packed weights: levels, and with integer scales their unit, are
