@@ -135,7 +135,8 @@ struct CodeStream {
     static constexpr int panel_zero = joins && zero > 0 ? weight_offset : zero;
     // Bytes would be widened quad by quad: panels of words take fewer instructions.
     static constexpr bool wants_words = word_sums && short_quads == 1 && P::halves == 1 && is_signed;
-    static constexpr int64_t blocks = P::span / 32;  // of a span
+    static constexpr int64_t blocks = P::span / 32;                // of a span
+    static constexpr int64_t together = has_factors ? blocks : 1;  // have numbers that are read once for all
     static constexpr bool streams = true, has_words = false, has_pairs = false;
     static constexpr int64_t row_block = int8_block;  // bytes of 32 activations of a row
 
@@ -180,6 +181,12 @@ struct CodeStream {
         return v;
     }
     static constexpr int64_t share = (P::span_bytes + blocks - 1) / blocks;  // bytes of a block, with scales
+    // Blocks of a turn, where streams are multiplied in turn, and how far ahead they ask: what a stream
+    // begins its next turn with has to come while it is the others'. Only processors that look ahead by
+    // levels have several.
+    static constexpr int64_t turn = 8;
+    static constexpr Streaming in_turn{.bytes = 3 * turn / 2 * share, .by_levels = true, .first_level = 1024};
+    static_assert(turn % together == 0);
     // Asks for the shares that n blocks have of their spans, some way ahead; behind its own end it goes on
     // behind the others', unless it is alone.
     template <int n = 1, bool alone = most_streams == 1>
@@ -189,8 +196,9 @@ struct CodeStream {
         ask_ahead<n * share>(group + at + past, far, near, by_levels);
     }
     [[gnu::always_inline]] void begin(int64_t block) {
-        enter(block / blocks);
-        begin_in_span(block % blocks);
+        const auto from_zero = static_cast<uint64_t>(block);  // dividing takes a shift less
+        enter(static_cast<int64_t>(from_zero / blocks));
+        begin_in_span(static_cast<int64_t>(from_zero % blocks));
     }
     [[gnu::always_inline]] void enter(int64_t index) {
         span = group + index * P::span_bytes;
@@ -316,6 +324,7 @@ struct CodePanel {
     static constexpr int64_t factors_at = mins_at + (has_min ? vec * min_halves : 0);
     static constexpr int64_t vector_bytes = factors_at + (widens ? vec * 3 : 0);
     static constexpr int64_t block_bytes = vectors * vector_bytes;
+    static constexpr int64_t together = 1;
     static constexpr int64_t word_bytes = has_words ? stream_rows * row_block : 0;  // of a tile's block
 
     std::byte* panel;

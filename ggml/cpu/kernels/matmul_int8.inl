@@ -177,51 +177,71 @@ template <int h, int r0 = 0, int R, int V, class Source>
 template <int R, class Source>
 constexpr bool in_pairs = dot_rows == 2 && (R > 1 || Source::has_pairs);
 
-// A tile of R activation rows against the blocks [0, n) of neighbouring sources: against all G of them, or
-// so many as there are. In the latter case the sums are in memory while it is another's turn. Inlined by
-// force, like int8_rows() below: called, it would get its arguments through memory, which wait behind all
-// weights that are still on their way.
-template <int R, bool all, class Source, int G>
-[[gnu::always_inline]] inline void int8_tile(const Neighbours<Source, G>& sources, int64_t n, Int8Rows x,
-                                             float* c, int64_t ldc, bool from_zero) {
-    constexpr int V = Source::vectors, H = Source::halves;
-    const auto each = [&](const auto& fn) __attribute__((always_inline)) {
-        if constexpr (all)
-            each_of<G>(fn);
-        else
-            for (int64_t g = 0; g < sources.n; ++g) fn(g);
-    };
+// On to what lies so many blocks of activations behind, all rows of a tile counted.
+template <class Source>
+inline void skip(Int8Rows& x, int64_t blocks) {
+    x.q += blocks * Source::row_block, x.blocks += blocks, x.halves += blocks;
+}
+
+// A tile of R activation rows against `n` blocks of a source, from block `first` on, which x begins with.
+// Inlined by force, like int8_rows() below: called, it would get its arguments through memory, which wait
+// behind all weights that are still on their way.
+template <int R, class Source>
+[[gnu::always_inline]] inline void int8_tile(Source source, int64_t first, int64_t n, Int8Rows x, float* c,
+                                             int64_t ldc, bool from_zero) {
+    constexpr int V = Source::vectors;
     constexpr bool pairs = in_pairs<R, Source>;  // see kernels/row_pairs.inl
-    F acc[G][pairs ? R + R % 2 : R][V];
-    each([&](int64_t g) __attribute__((always_inline)) {
-        if constexpr (pairs) return load_pairs<R>(c + g * V * lanes, ldc, from_zero, acc[g]);
+    F acc[pairs ? R + R % 2 : R][V];
+    if constexpr (pairs)
+        load_pairs<R>(c, ldc, from_zero, acc);
+    else
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
-            for (int v = 0; v < V; ++v)
-                acc[g][r][v] = from_zero ? zero() : load(c + r * ldc + (g * V + v) * lanes);
-    });
-    for (int64_t b = 0; b < n; ++b, x.q += R * Source::row_block, x.blocks += R, x.halves += R) {
-        each([&](int64_t g) __attribute__((always_inline)) {
-            Source source = sources[g];
+            for (int v = 0; v < V; ++v) acc[r][v] = from_zero ? zero() : load(c + r * ldc + v * lanes);
+    constexpr int64_t together = Source::together;
+    for (int64_t b = first; n > 0; b += together, n -= together) {
+        if constexpr (together > 1) source.enter(b / together);
+        for (int64_t i = 0; i < (n < together ? n : together); ++i, skip<Source>(x, R)) {
             if constexpr (Source::streams)
-                if (R >= source.ahead_rows) source.prefetch(b);
-            source.begin(b);
-            each_of<H>([&](auto h) __attribute__((always_inline)) {
+                if (R >= source.ahead_rows) source.prefetch(b + i);
+            if constexpr (together > 1)
+                source.begin_in_span(i);
+            else
+                source.begin(b);
+            each_of<Source::halves>([&](auto h) __attribute__((always_inline)) {
                 if constexpr (pairs)
-                    add_half_of_pairs<h, R>(source, x.q, x.blocks, x.halves, acc[g]);
+                    add_half_of_pairs<h, R>(source, x.q, x.blocks, x.halves, acc);
                 else
-                    add_half<h>(source, x.q, x.blocks, x.halves, acc[g]);
+                    add_half<h>(source, x.q, x.blocks, x.halves, acc);
+            });
+        }
+    }
+    if constexpr (pairs) return store_pairs<R>(c, ldc, acc);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+        for (int v = 0; v < V; ++v) store(c + r * ldc + v * lanes, acc[r][v]);
+}
+
+// One row against G streams, block after block of all: what each adds up stays in registers.
+template <class Stream, int G>
+[[gnu::always_inline]] inline void int8_row_of_all(const Neighbours<Stream, G>& streams, int64_t n,
+                                                   Int8Rows x, float* c, bool from_zero) {
+    F acc[G][1][1];
+    each_of<G>([&](auto g) __attribute__((always_inline)) {
+        acc[g][0][0] = from_zero ? zero() : load(c + g * lanes);
+    });
+    for (int64_t b = 0; b < n; ++b, skip<Stream>(x, 1))
+        each_of<G>([&](auto g) __attribute__((always_inline)) {
+            Stream stream = streams[g];
+            if (stream.ahead_rows <= 1) stream.prefetch(b);
+            stream.begin(b);
+            each_of<Stream::halves>([&](auto h) __attribute__((always_inline)) {
+                add_half<h>(stream, x.q, x.blocks, x.halves, acc[g]);
             });
         });
-    }
-    each([&](int64_t g) __attribute__((always_inline)) {
-        if constexpr (pairs) return store_pairs<R>(c + g * V * lanes, ldc, acc[g]);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
-            for (int v = 0; v < V; ++v) store(c + r * ldc + (g * V + v) * lanes, acc[g][r][v]);
-    });
+    each_of<G>([&](auto g) __attribute__((always_inline)) { store(c + g * lanes, acc[g][0][0]); });
 }
 
 // One row against one stream, two blocks written out side by side: fewer addresses to compute.
@@ -234,7 +254,7 @@ template <class Stream>
         each_of<Stream::halves>([&](auto h) __attribute__((always_inline)) {
             add_half<h>(stream, x.q, x.blocks, x.halves, acc);
         });
-        x.q += int8_block, ++x.blocks, ++x.halves;
+        skip<Stream>(x, 1);
     };
     const int64_t spans = n / Stream::blocks, left = n % Stream::blocks;
     for (int64_t s = 0; s < spans; ++s) {
@@ -249,18 +269,30 @@ template <class Stream>
     store(c, acc[0][0]);
 }
 
-// A tile of `rows` <= R. Of one row it is written out for whole neighbourhoods: generation is that.
+// A tile of `rows` <= R. Several streams are multiplied in turn.
 template <int R = stream_rows, class Source, int G>
 [[gnu::always_inline]] inline void int8_rows(int64_t rows, const Neighbours<Source, G>& sources, int64_t n,
                                              const Int8Rows& x, float* c, int64_t ldc, bool from_zero) {
-    constexpr bool all = G == 1;
-    if constexpr (R == 1 && two_blocks && Source::streams)
-        if (most_streams == 1 || sources.n == 1) return int8_row(sources.first, n, x, c, from_zero);
-    if constexpr (R == stream_rows && !all)
-        if (sources.n == 1)
-            return int8_rows(rows, Neighbours<Source, 1>{sources.first}, n, x, c, ldc, from_zero);
-    if constexpr (R == 1 && !all)
-        if (sources.n == G) return int8_tile<R, true>(sources, n, x, c, ldc, from_zero);
-    if (rows == R) return int8_tile<R, all>(sources, n, x, c, ldc, from_zero);
-    if constexpr (R > 1) int8_rows<R - 1>(rows, sources, n, x, c, ldc, from_zero);
+    if constexpr (R > 1)
+        if (rows < R) return int8_rows<R - 1>(rows, sources, n, x, c, ldc, from_zero);
+    if constexpr (R == 1 && Source::streams && G == 1) {
+        int8_row(sources.first, n, x, c, from_zero);
+    } else if constexpr (G == 1) {
+        int8_tile<R>(sources.first, 0, n, x, c, ldc, from_zero);
+    } else {
+        if constexpr (R == 1) {
+            if (sources.n == 1) return int8_row(sources.first, n, x, c, from_zero);
+            if (sources.n == G) return int8_row_of_all(sources, n, x, c, from_zero);
+        }
+        const int64_t turn = sources.n == 1 ? n : Source::turn;
+        Int8Rows at = x;
+        for (int64_t b = 0; b < n; b += turn, skip<Source>(at, turn * R))
+            for (int64_t g = 0; g < sources.n; ++g) {
+                Source source = sources[g];
+                if (sources.n > 1)
+                    source.far = source.in_turn.bytes, source.near = source.in_turn.first_level;
+                int8_tile<R>(source, b, b + turn < n ? turn : n - b, at, c + g * lanes, ldc,
+                             from_zero && b == 0);
+            }
+    }
 }

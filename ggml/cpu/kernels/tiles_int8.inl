@@ -5,7 +5,7 @@
 template <class Fmt>
 struct SignedCodes {
     using Stream = CodeStream<Fmt>;
-    static constexpr int64_t blocks = 8;  // most of a part
+    static constexpr int64_t blocks = Stream::turn;  // most of a part
     static constexpr int H = Stream::halves;
     static constexpr int64_t quad_bytes = lanes * 4, half_bytes = 8 / H * quad_bytes;
 
@@ -21,11 +21,8 @@ struct SignedCodes {
 
     // Block `block` of a stream is the i-th one.
     [[gnu::always_inline]] void write(const Stream& from, int64_t block, int64_t i) {
-        // Only what is known here: the processors that have tiles look ahead in the same way. It is this
-        // stream's turn for a whole part: the next one has to come meanwhile.
-        constexpr Streaming ahead{
-            .bytes = 3 * blocks / 2 * Stream::share, .by_levels = true, .first_level = 1024};
-        Stream stream(from.group, *from.layout, ahead, most_streams, from.stretch, from.left);
+        // Only what is known here: the processors that have tiles look ahead in the same way.
+        Stream stream(from.group, *from.layout, Stream::in_turn, most_streams, from.stretch, from.left);
         Block& to = of[i];
         stream.prefetch(block);
         stream.begin(block);

@@ -6,7 +6,6 @@ constexpr int lanes = 8;
 constexpr int tile_rows = 6, tile_vecs = 2;  // float tile: 12 accumulators of 16 registers
 constexpr int64_t stream_rows = 4;           // activation rows of a streamed or integer tile
 constexpr int64_t most_streams = 4;          // of codes at once, where memory wants several
-constexpr bool two_blocks = true;            // of one row's codes are written out, for fewer addresses
 constexpr bool loads_in_pairs = false;
 using ByteOps = void;  // nothing that takes bytes by themselves
 

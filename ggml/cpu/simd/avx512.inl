@@ -6,7 +6,6 @@ constexpr int lanes = 16;
 constexpr int tile_rows = 6, tile_vecs = 4;  // float tile: 24 accumulators of 32 registers
 constexpr int64_t stream_rows = 8;           // activation rows of a streamed or integer tile
 constexpr int64_t most_streams = 4;          // of codes at once, where memory wants several
-constexpr bool two_blocks = false;
 constexpr bool loads_in_pairs = false;
 using ByteOps = void;  // nothing that takes bytes by themselves
 
