@@ -6,9 +6,8 @@ using U = uint32_t __attribute__((vector_size(16)));
 constexpr int lanes = 4;
 constexpr int tile_rows = 4, tile_vecs = 2;
 constexpr int int_tile_vecs = 1;
-constexpr int64_t stream_rows = 4;   // activation rows of a streamed or integer tile
+constexpr int64_t stream_rows = 2;   // activation rows of a streamed or integer tile
 constexpr int64_t most_streams = 1;  // of codes at once, where memory wants several
-constexpr bool two_blocks = false;
 constexpr bool loads_in_pairs = false;
 using ByteOps = void;  // nothing that takes bytes by themselves
 
