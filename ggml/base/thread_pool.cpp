@@ -32,16 +32,27 @@ inline void cpu_relax() {
 // idle pool costs nothing that can be felt.
 constexpr std::chrono::microseconds spin_time{50};
 
+// Memory that one worker asks for while it waits, a line at a time.
+struct alignas(64) Wanted {
+    std::span<const std::byte> memory;
+
+    void ask_or_relax() {
+        if (memory.empty()) return cpu_relax();
+        __builtin_prefetch(memory.data(), 0, 2);
+        memory = memory.subspan(std::min<size_t>(64, memory.size()));
+    }
+};
+
 // Waits until ready() or until the spin time is over; says whether ready() held.
 template <class Ready>
-bool spin_until(bool may_spin, Ready ready) {
+bool spin_until(bool may_spin, Wanted& wanted, Ready ready) {
     if (ready()) return true;
     if (!may_spin) return false;
     const auto end = std::chrono::steady_clock::now() + spin_time;
     do {
         for (int i = 0; i < 32; ++i) {
             if (ready()) return true;
-            cpu_relax();
+            wanted.ask_or_relax();
         }
     } while (std::chrono::steady_clock::now() < end);
     return false;
@@ -143,6 +154,7 @@ struct ThreadPool::State {
     uint64_t run_number = 0;
     bool may_spin = true;
     std::vector<Stretch> stretches;  // one for each worker
+    std::vector<Wanted> wanted;      // likewise
     std::vector<std::thread> workers;
 
     bool has_work() const { return (word.load(std::memory_order_acquire) & count_mask) != 0; }
@@ -179,7 +191,9 @@ struct ThreadPool::State {
 
     void worker_loop(int worker) {
         while (!stop.load(std::memory_order_acquire)) {
-            if (spin_until(may_spin, [this] { return has_work() || stop.load(std::memory_order_relaxed); })) {
+            Wanted& mine = wanted[static_cast<size_t>(worker)];
+            if (spin_until(may_spin, mine,
+                           [this] { return has_work() || stop.load(std::memory_order_relaxed); })) {
                 work(worker);
                 continue;
             }
@@ -202,11 +216,13 @@ struct ThreadPool::State {
 
     void wait_for_finish() {
         const auto finished = [this] { return unfinished.load(std::memory_order_acquire) == 0; };
-        while (!spin_until(may_spin, finished)) {
+        while (!spin_until(may_spin, wanted[0], finished)) {
             caller_sleeps.store(1);
             if (unfinished.load() != 0) caller_sleeps.wait(1);
         }
         caller_sleeps.store(0);
+        // The caller goes on, so it asks for no more lines than may be on their way at once.
+        for (int i = 0; i < 32 && !wanted[0].memory.empty(); ++i) wanted[0].ask_or_relax();
     }
 };
 
@@ -218,6 +234,7 @@ ThreadPool::ThreadPool(int n_threads, std::vector<std::vector<int>> nodes)
     shares_ = nodes.size() > 1 ? n_threads_ : 1;
     state_->may_spin = cpus.empty() || n_threads_ <= static_cast<int>(cpus.size());
     state_->stretches = std::vector<Stretch>(static_cast<size_t>(n_threads_));
+    state_->wanted = std::vector<Wanted>(static_cast<size_t>(n_threads_));
     const WithoutSignals inherited;
     for (int i = 1; i < n_threads_; ++i) {
         const std::vector<int> near = shares_ > 1 ? node_of(nodes, i, n_threads_) : std::vector<int>();
@@ -259,6 +276,10 @@ void ThreadPool::run_stretches(int64_t n, FunctionRef<void(int64_t first, int64_
     for (int64_t i = 0; i < n_threads_; ++i)
         s.stretches[static_cast<size_t>(i)].set(n * i / n_threads_, n * (i + 1) / n_threads_);
     run(n_threads_, [&](int64_t, int worker) { s.go_through(fn, worker); });
+}
+
+void ThreadPool::ask_while_idle(int worker, std::span<const std::byte> memory) {
+    state_->wanted[static_cast<size_t>(worker)].memory = memory;
 }
 
 int ThreadPool::default_threads() {

@@ -2,8 +2,10 @@
 // No thread is created per call; waiting spins for a bounded time, then sleeps.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace nibble {
@@ -47,6 +49,10 @@ class ThreadPool {
     // one that has most left, from the back. For work that streams by: neighbours are one worker's, always
     // the same one's, and all end together. Otherwise as run().
     void run_stretches(int64_t n, FunctionRef<void(int64_t first, int64_t last, int worker)> fn);
+
+    // Whenever it waits from now on, the worker, from one of whose tasks this is called, asks for some more
+    // of this memory, which it will read next. A hint: by then the memory may be gone.
+    void ask_while_idle(int worker, std::span<const std::byte> memory);
 
     // Into so many shares, one behind the other, whatever is streamed should be cut, each for its worker:
     // memory is then near to who touched it first. 1: all memory is as near, size() where it is not.

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -65,6 +66,17 @@ size_t run_joined(const cpu::Exec& exec, std::span<const BoundInstr> i) {
         return 3;
     }
     return 0;
+}
+
+// The weights of the second product from here on: the one behind that which runs now or is the next one.
+std::span<const Tensor> weights_of_next(std::span<const BoundInstr> instrs) {
+    constexpr size_t near = 8;
+    bool first = true;
+    for (const BoundInstr& i : instrs.subspan(0, std::min(near, instrs.size())))
+        if (i.instr->op == &matmul_op && !std::exchange(first, false))
+            return std::span(i.in).subspan(
+                2, static_cast<size_t>(i.args().params->as<MatmulParams>().n_weights));
+    return {};
 }
 
 }  // namespace
@@ -161,8 +173,9 @@ size_t CpuBackend::scratch_bytes(const OpDef& op, const OpArgs& shapes) const {
 bool CpuBackend::joins_next(const Instr& instr) const { return is_glu_read_by_next(instr); }
 
 Result<void> CpuBackend::run(std::span<BoundInstr> instrs, Observer* observer) {
-    const cpu::Exec e = exec();
+    cpu::Exec e = exec();
     while (!instrs.empty()) {
+        e.next_weights = weights_of_next(instrs);
         // Who watches sees every instruction.
         const size_t joined = observer ? 0 : run_joined(e, instrs);
         if (joined == 0) {

@@ -19,6 +19,7 @@ struct Exec {
     Streaming streaming;
     int64_t kept_result;        // bytes of a result that are still in the cache when it is read
     bool deterministic = true;  // products of many rows have the bits of those of one
+    std::span<const Tensor> next_weights = {};  // of the product behind the one that runs, if it is known
 
     // Calls fn(first, last, worker) over [0, n) in pieces; in one piece when all of it is less than about
     // `worth` operations, for then waking a thread costs more than it saves.

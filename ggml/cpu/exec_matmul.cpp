@@ -88,13 +88,43 @@ Cut cut_work(const Exec& exec, std::span<const Tensor> weights, int64_t m, int64
     }
 }
 
+// What each worker begins the next product with: it comes while the worker waits for the others, and for what
+// the caller does alone in between.
+class NextProduct {
+  public:
+    NextProduct(const Exec& exec, int64_t rows) : exec_(exec) {
+        if (rows <= few_rows && !exec.next_weights.empty())
+            cut_ = cut_work(exec, exec.next_weights, rows, exec.kernels->matmul.shape.column_step);
+    }
+    void ask(int worker) const {
+        if (cut_.all_units == 0) return;
+        const int64_t size = exec_.pool->size();
+        const int64_t begin = cut_.all_units * worker / size, end = cut_.all_units * (worker + 1) / size;
+        if (begin == end) return;
+        const Cut::Run run = cut_.at(begin);
+        const Tensor& w = exec_.next_weights[run.weight];
+        const int64_t units = std::min(run.last - run.first, end - begin);
+        exec_.pool->ask_while_idle(worker,
+                                   {w.row<const std::byte>(run.first * cut_.columns),
+                                    static_cast<size_t>(std::min(most, units * cut_.columns * w.stride))});
+    }
+
+  private:
+    static constexpr int64_t most = 128 * 1024;  // more than waits are long, less than the second-level cache
+    const Exec& exec_;
+    Cut cut_;
+};
+
 // Calls fn(i, r0, first, last, worker), rows from r0 on and units [first, last) of weight i, for all of
 // them; alone if they are fewer multiply-adds than waking a thread costs.
 template <class Fn>
-void each_block(const Exec& exec, const Cut& cut, int64_t multiply_adds, const Fn& fn) {
+void each_block(const Exec& exec, const Cut& cut, int64_t rows, int64_t multiply_adds, const Fn& fn) {
+    const int64_t blocks = cut.all_units * cut.row_blocks;
+    const NextProduct next(exec, rows);
     // A piece of all blocks, unit after unit and of each the blocks of rows; where rows are one block, of
     // each weight at once.
     const auto run_piece = [&](int64_t first, int64_t last, int worker) {
+        if (first == blocks * worker / exec.pool->size()) next.ask(worker);
         while (first < last) {
             const Cut::Run run = cut.at(first / cut.row_blocks);
             const int64_t n = cut.row_blocks > 1 ? 1 : std::min(last - first, run.last - run.first);
@@ -102,7 +132,6 @@ void each_block(const Exec& exec, const Cut& cut, int64_t multiply_adds, const F
             first += n;
         }
     };
-    const int64_t blocks = cut.all_units * cut.row_blocks;
     constexpr int64_t worth = 1 << 16;
     if (multiply_adds < worth)
         run_piece(0, blocks, 0);
@@ -138,7 +167,7 @@ void multiply(const Exec& exec, const OpArgs& a, const Operands& operands, std::
     std::array<int64_t, max_matmul_weights> before{};  // columns of the weights that precede
     for (size_t i = 1; i < n_weights; ++i) before[i] = before[i - 1] + a.in[1 + i].rows;
 
-    each_block(exec, cut, x.rows * x.cols * out.cols,
+    each_block(exec, cut, x.rows, x.rows * x.cols * out.cols,
                [&](size_t i, int64_t r0, int64_t first, int64_t last, int worker) {
                    const Tensor& bias = a.in[2 + n_weights + i];
                    const int64_t n0 = first * cut.columns, column = before[i] + n0;
@@ -227,7 +256,7 @@ void run_gated_product(const Exec& exec, const OpArgs& gate_up, std::span<std::b
     std::byte* const workers = gate_up_scratch.data() + operands.bytes();
     const size_t per_worker = worker_scratch(exec, gate_up);
     const Cut cut = cut_work(exec, {&weights.gate, 1}, x.rows, 2 * exec.kernels->matmul.shape.column_step);
-    each_block(exec, cut, x.rows * x.cols * 2 * weights.gate.rows,
+    each_block(exec, cut, x.rows, x.rows * x.cols * 2 * weights.gate.rows,
                [&](size_t, int64_t r0, int64_t first, int64_t last, int worker) {
                    const int64_t n0 = first * cut.columns;
                    GatedBlock b;

@@ -60,6 +60,20 @@ TEST_CASE("stretches: every number once, also when one worker is late or does mo
     }
 }
 
+TEST_CASE("memory that workers ask for while they wait is not touched, and work goes on") {
+    ThreadPool pool(2);
+    const auto nowhere = [](uintptr_t page) {  // reading there would end the program
+        return reinterpret_cast<const std::byte*>((page + 1) * 4096);
+    };
+    std::atomic<int64_t> total{0};
+    for (size_t i = 0; i < 200; ++i)
+        pool.run_stretches(64, [&](int64_t first, int64_t last, int worker) {
+            pool.ask_while_idle(worker, {nowhere(i), i * 1000 + 1});
+            total += last - first;
+        });
+    CHECK(total == 200 * 64);
+}
+
 TEST_CASE("memory nodes: workers stay on theirs, and a worker's stretch is always the same") {
     const std::vector<int> cpus = allowed_cpus();
     if (cpus.size() < 2) {
