@@ -35,7 +35,8 @@ void fill_output_rows(std::span<int32_t> seq_rows, std::span<int32_t> positions,
 
 }  // namespace
 
-void fill_rows(Runner& runner, const ModelSpec& spec, const Batch& batch) {
+void fill_rows(Runner& runner, const ModelSpec& spec, std::span<const PagePlaces> places,
+               const Batch& batch) {
     const auto fill = [&](std::string_view name, std::span<const int32_t> values) {
         std::ranges::copy(values, runner.input(name).begin());
     };
@@ -57,12 +58,15 @@ void fill_rows(Runner& runner, const ModelSpec& spec, const Batch& batch) {
             fill_states(table, batch, g);
             continue;
         }
-        if (!runner.input(io::slots(group)).empty()) fill(io::slots(group), batch.slots[g]);
+        const auto slots = runner.input(io::slots(group));
+        for (size_t r = 0; r < batch.slots[g].size() && !slots.empty(); ++r)
+            slots[r] = places[g].of_slot(batch.slots[g][r]);
         const size_t columns = table.size() / static_cast<size_t>(runner.program().limits.sequences);
         for (size_t s = 0; s < batch.sequences.size(); ++s) {
             const auto row = table.subspan(s * columns, columns);
-            const auto& pages = batch.pages[g][s];
-            std::fill(std::copy(pages.begin(), pages.end(), row.begin()), row.end(), -1);
+            std::ranges::fill(row, -1);
+            std::ranges::transform(batch.pages[g][s], row.begin(),
+                                   [&](int32_t page) { return places[g].of_page(page); });
         }
     }
 }

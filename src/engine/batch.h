@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ggml/base/draw_row.h"
+#include "src/kv/page_places.h"
 #include "src/model/forward.h"
 
 namespace nibble {
@@ -45,7 +46,7 @@ struct Batch {
 };
 
 // Writes what every program over rows takes: tokens, positions, the rows of each sequence and those that are
-// wanted, slots and page tables of the cache groups that it has to do with.
-void fill_rows(Runner& runner, const ModelSpec& spec, const Batch& batch);
+// wanted, slots and page tables of the cache groups that it has to do with, whose pages lie in these places.
+void fill_rows(Runner& runner, const ModelSpec& spec, std::span<const PagePlaces> places, const Batch& batch);
 
 }  // namespace nibble

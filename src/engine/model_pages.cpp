@@ -75,6 +75,7 @@ void add(Fnv& fnv, const ModelSpec& spec) {
 std::vector<ModelRunner::PagePart> ModelRunner::page_parts(int32_t group, int32_t page) const {
     std::vector<PagePart> parts;
     const auto layers = kv_layers(spec());
+    const int32_t place = places_[static_cast<size_t>(group)].of_page(page);
     for (size_t i = 0; i < layers.size(); ++i) {
         if (layers[i].group != group) continue;
         const auto add = [&](const Tensor& t, int64_t page_rows) {
@@ -82,7 +83,7 @@ std::vector<ModelRunner::PagePart> ModelRunner::page_parts(int32_t group, int32_
             const auto bytes = static_cast<size_t>(t.stride * page_rows);
             const int32_t device = config_.placement.device(static_cast<int32_t>(i));
             parts.push_back({backends_[static_cast<size_t>(device)], &t,
-                             t.data + bytes * static_cast<size_t>(page), bytes});
+                             t.data + bytes * static_cast<size_t>(place), bytes});
         };
         add(kv_.k[i], layers[i].k_page_rows(config_.page_size));
         add(kv_.v[i], layers[i].v_page_rows(config_.page_size));

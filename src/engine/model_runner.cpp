@@ -220,16 +220,62 @@ Result<MemoryForecast> ModelRunner::forecast(TensorFile file, RunnerConfig confi
     return r.forecast_;
 }
 
+Backend& ModelRunner::cache_backend(size_t layer, std::span<Backend* const> backends) const {
+    return *backends[static_cast<size_t>(config_.placement.device(static_cast<int32_t>(layer)))];
+}
+
+// Memory of the host is taken by large pages, when they are first written to.
+Result<void> ModelRunner::share_cache(int32_t group, std::span<Backend* const> backends) {
+    constexpr int64_t run_bytes = 64 * 1024;  // what is read in one go, if there is as much
+    const auto layers = kv_layers(spec());
+    std::vector<size_t> members;
+    for (size_t i = 0; i < layers.size(); ++i)
+        if (layers[i].group == group && kv_.k[i].rows > 0 && !layers[i].is_state()) members.push_back(i);
+    if (members.size() < 2) return {};
+    const size_t first = members[0];
+    Backend& backend = cache_backend(first, backends);
+    const int64_t k_bytes = kv_.k[first].stride * layers[first].k_page_rows(config_.page_size);
+    const auto n = static_cast<int32_t>(members.size());
+    if (!backend.device().host_memory || n_pages_ > INT32_MAX / config_.page_size / n) return {};
+    for (const size_t i : members)
+        if (&cache_backend(i, backends) != &backend || layers[i].n_kv_heads != layers[first].n_kv_heads ||
+            kv_.k[i].stride != kv_.k[first].stride || kv_.v[i].stride != kv_.v[first].stride ||
+            kv_.v[i].rows != kv_.v[first].rows)
+            return {};
+    int32_t run = 1;
+    while (n_pages_ % (2 * run) == 0 && 2 * run * k_bytes <= run_bytes) run *= 2;
+    places_[static_cast<size_t>(group)] = {config_.page_size, run, run * n};
+    const int64_t page_rows = layers[first].k_page_rows(config_.page_size), all_pages = int64_t{n_pages_} * n;
+    for (std::vector<Tensor>* tensors : {&kv_.k, &kv_.v}) {
+        const Tensor& t = (*tensors)[first];
+        if (t.rows == 0) continue;
+        const int64_t page_bytes = page_rows * t.stride;
+        cache_memory_.push_back(
+            NIBBLE_TRY(backend.allocate(static_cast<size_t>(all_pages * page_bytes), "the KV cache")));
+        int64_t before = 0;  // pages
+        for (const size_t i : members) {
+            (*tensors)[i].data = cache_memory_.back().data.get() + before * page_bytes;
+            (*tensors)[i].rows = (all_pages - before) * page_rows;
+            before += run;
+        }
+    }
+    return {};
+}
+
 Result<void> ModelRunner::allocate_cache(std::span<Backend* const> backends) {
     const auto layers = kv_layers(spec());
     for (size_t layer = 0; layer < kv_.k.size(); ++layer) {
-        Backend& backend =
-            *backends[static_cast<size_t>(config_.placement.device(static_cast<int32_t>(layer)))];
+        const Backend& backend = cache_backend(layer, backends);
         // Where values are columns of the keys, their rows must stay rows.
         if (kv_.v[layer].cols > 0 && !layers[layer].is_state())
             kv_.k[layer].layout = backend.key_layout(config_.k_type, config_.page_size);
+    }
+    places_.assign(spec().kv_groups.size(), PagePlaces{config_.page_size});
+    for (int32_t g = 0; g < static_cast<int32_t>(places_.size()); ++g) NIBBLE_TRY(share_cache(g, backends));
+    for (size_t layer = 0; layer < kv_.k.size(); ++layer) {
+        Backend& backend = cache_backend(layer, backends);
         for (Tensor* t : {&kv_.k[layer], &kv_.v[layer]}) {
-            if (t->rows == 0) continue;
+            if (t->rows == 0 || t->data) continue;
             cache_memory_.push_back(
                 NIBBLE_TRY(backend.allocate(static_cast<size_t>(t->rows * t->stride), "the KV cache")));
             t->data = cache_memory_.back().data.get();
@@ -286,7 +332,7 @@ Result<ModelRunner> ModelRunner::load(TensorFile file, RunnerConfig config,
         NIBBLE_TRY(record_forward(r.spec(), *r.weights_, r.kv_, r.limits_, r.config_.placement, backends));
     r.runner_ = std::make_unique<Runner>(NIBBLE_TRY(Runner::create(std::move(p), backends)));
     NIBBLE_TRY(r.record_predictor(backends));
-    if (r.predictor_) NIBBLE_TRY(r.predictor_->create(backends));
+    if (r.predictor_) NIBBLE_TRY(r.predictor_->create(backends, r.places_));
     NIBBLE_TRY(r.make_copy_runners(backends));
     return r;
 }
@@ -320,14 +366,15 @@ Result<void> ModelRunner::copy_pages(std::span<const Batch::Copy> copies) {
     for (const Batch::Copy& c : copies) {
         Runner& r = copy_runners_[static_cast<size_t>(c.group)];
         const auto pairs = r.input("pairs");
-        pairs[0] = c.from, pairs[1] = c.to;
+        const PagePlaces& places = places_[static_cast<size_t>(c.group)];
+        pairs[0] = places.of_page(c.from), pairs[1] = places.of_page(c.to);
         NIBBLE_TRY(r.run({1, 1, 1}));
     }
     return {};
 }
 
 void ModelRunner::fill_inputs(const Batch& batch) {
-    fill_rows(*runner_, spec(), batch);
+    fill_rows(*runner_, spec(), places_, batch);
     if (runner_->has_output(io::shortlist)) {
         const auto weighed = runner_->input(io::weighed);
         for (size_t r = 0; r < batch.out_rows.size(); ++r) {

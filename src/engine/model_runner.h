@@ -135,6 +135,9 @@ class ModelRunner {
     Result<void> fit_packed(std::span<Backend* const> backends);
     Result<void> check_memory(std::span<Backend* const> backends) const;
     Result<void> allocate_cache(std::span<Backend* const> backends);
+    Backend& cache_backend(size_t layer, std::span<Backend* const> backends) const;
+    // Lays the pages of all layers of a group into memory that they share, where they are alike.
+    Result<void> share_cache(int32_t group, std::span<Backend* const> backends);
     Result<void> make_copy_runners(std::span<Backend* const> backends);
     Result<void> check(const Batch& batch) const;
     void fill_inputs(const Batch& batch);
@@ -159,6 +162,7 @@ class ModelRunner {
     size_t most_packed_ = std::numeric_limits<size_t>::max();
     KvTensors kv_;
     std::vector<Buffer> cache_memory_;
+    std::vector<PagePlaces> places_;  // by KV group
     std::vector<Backend*> backends_;
     int32_t n_pages_ = 0, n_states_ = 0;
     BatchShape limits_;

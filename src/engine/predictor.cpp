@@ -22,7 +22,8 @@ Predictor::Predictor(PredictorPrograms programs, std::vector<int32_t> groups, Bl
     groups_.erase(std::unique(groups_.begin(), groups_.end()), groups_.end());
 }
 
-Result<void> Predictor::create(std::span<Backend* const> backends) {
+Result<void> Predictor::create(std::span<Backend* const> backends, std::vector<PagePlaces> of_groups) {
+    places_ = std::move(of_groups);
     const auto made = [&](Program& p) -> Result<std::unique_ptr<Runner>> {
         return std::make_unique<Runner>(NIBBLE_TRY(Runner::create(std::move(p), backends)));
     };
@@ -60,7 +61,7 @@ size_t Predictor::allocated_bytes(size_t device) const {
 
 Result<std::span<float>> Predictor::read(const ModelSpec& spec, const Batch& batch,
                                          std::span<const float> hidden) {
-    fill_rows(*layer_, spec, batch);
+    fill_rows(*layer_, spec, places_, batch);
     const auto queries = layer_->input(io::query_positions);
     for (size_t i = 0; i < batch.positions.size() && !queries.empty(); ++i)
         queries[i] = batch.positions[i] + 1;
@@ -84,7 +85,7 @@ void Predictor::add_block(Batch& batch, int32_t token, int32_t position, int32_t
 }
 
 Result<void> Predictor::guess(const ModelSpec& spec, const Batch& batch) {
-    fill_rows(*block_rows_, spec, batch);
+    fill_rows(*block_rows_, spec, places_, batch);
     const auto queries = block_rows_->input(io::query_positions);
     for (size_t i = 0; i < batch.positions.size(); ++i)  // whole blocks, of positions that are their ends
         queries[i] = batch.positions[i] - block_.size + 1 + static_cast<int32_t>(i) % block_.size;

@@ -14,10 +14,11 @@ namespace nibble {
 
 class Predictor {
   public:
-    // Recorded over weights that may not be placed yet; create() gives the programs memory. `groups`: the
+    // Recorded over weights that may not be placed yet; create() gives the programs memory, and says where
+    // the pages of every group lie. `groups`: the
     // cache groups that it keeps keys and values of its own in; none: it keeps none.
     Predictor(PredictorPrograms programs, std::vector<int32_t> groups, BlockGuessSpec block = {});
-    Result<void> create(std::span<Backend* const> backends);
+    Result<void> create(std::span<Backend* const> backends, std::vector<PagePlaces> of_groups);
 
     std::span<const int32_t> groups() const { return groups_; }  // each once
     bool reads_all() const { return !groups_.empty(); }
@@ -48,6 +49,7 @@ class Predictor {
   private:
     PredictorPrograms programs_;
     std::vector<int32_t> groups_;
+    std::vector<PagePlaces> places_;  // of all cache groups
     BlockGuessSpec block_;
     std::unique_ptr<Runner> layer_, head_, short_head_, block_rows_;
     std::vector<float> states_;
