@@ -20,6 +20,11 @@ namespace nibble {
 namespace {
 
 constexpr size_t huge_page = size_t{2} << 20;
+#if defined(NIBBLE_SANITIZED)
+constexpr size_t slab_bytes = 0;  // every weight by itself, so that its end is watched
+#else
+constexpr size_t slab_bytes = 32 * huge_page;
+#endif
 constexpr int max_threads = 1024;
 
 // MemAvailable counts what the kernel can give without swapping; the page count is the fallback.
@@ -125,6 +130,19 @@ size_t CpuBackend::packed_bytes(const Tensor& host, WeightUse use) const {
     return groups * kernels_->pack.group_bytes(info(host.type), host.cols);
 }
 
+// Large pages are taken whole: with memory of its own a weight would take up to one more than it fills.
+Result<Buffer> CpuBackend::allocate_packed(size_t bytes) {
+    constexpr size_t alignment = 64;
+    if (bytes > slab_bytes / 4) return allocate(bytes, "packed weights");
+    if (!slab_.data || bytes > slab_.size - slab_taken_) {
+        slab_ = NIBBLE_TRY(allocate(slab_bytes, "packed weights"));
+        slab_taken_ = 0;
+    }
+    const Buffer part{{slab_.data, slab_.data.get() + slab_taken_}, bytes};
+    slab_taken_ = std::min(slab_.size, round_up(slab_taken_ + bytes, alignment));
+    return part;
+}
+
 Result<PlacedWeight> CpuBackend::place(const Tensor& host, WeightUse use) {
     const TypeInfo& type = info(host.type);
     if (host.layout != Layout::rows || !type.decode)
@@ -132,7 +150,7 @@ Result<PlacedWeight> CpuBackend::place(const Tensor& host, WeightUse use) {
                      "convert the model to a supported type"};
     const size_t bytes = packed_bytes(host, use);
     if (bytes == 0) return PlacedWeight{host, {}};
-    Buffer storage = NIBBLE_TRY(allocate(bytes, "packed weights"));
+    Buffer storage = NIBBLE_TRY(allocate_packed(bytes));
     const int64_t lanes = kernels_->pack.lanes;
     Tensor packed = host;
     packed.data = storage.data.get();

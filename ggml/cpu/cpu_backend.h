@@ -56,6 +56,7 @@ class CpuBackend final : public Backend {
           pool_(std::move(pool)),
           pack_(options.pack),
           deterministic_(options.deterministic) {}
+    Result<Buffer> allocate_packed(size_t bytes);
     cpu::Exec exec() const {
         return {kernels_, pool_.get(), streaming_, cpu::features().last_level / 2, deterministic_};
     }
@@ -64,6 +65,8 @@ class CpuBackend final : public Backend {
     cpu::Streaming streaming_;
     std::unique_ptr<ThreadPool> pool_;
     bool pack_, deterministic_;
+    Buffer slab_;  // that packed weights share, one behind the other, and how much of it is taken
+    size_t slab_taken_ = 0;
 };
 
 }  // namespace nibble

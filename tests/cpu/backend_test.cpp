@@ -46,6 +46,30 @@ TEST_CASE("an instruction set is chosen by name, or the best one; others are ref
           std::string::npos);
 }
 
+TEST_CASE("packed weights that share memory: aligned, apart from each other, and one outlives the rest") {
+    constexpr int64_t k = 64, rows = 40;
+    std::vector<float> values(rows * k);
+    std::iota(values.begin(), values.end(), 1.0f);
+    const Tensor w{reinterpret_cast<std::byte*>(values.data()), rows, k, k * 4, Type::f32, Layout::rows};
+    for (const KernelTable* table : tables()) {
+        auto b = backend(*table, 1);
+        std::vector<PlacedWeight> placed;
+        for (int i = 0; i < 20; ++i) placed.push_back(*b->place(w, WeightUse::matmul));
+        const auto bytes = [](const PlacedWeight& p) {
+            return std::vector(p.storage.data.get(), p.storage.data.get() + p.storage.size);
+        };
+        for (const PlacedWeight& p : placed) {
+            CHECK(reinterpret_cast<uintptr_t>(p.tensor.data) % 64 == 0);
+            CHECK(p.storage.size == b->packed_bytes(w, WeightUse::matmul));
+            CHECK(bytes(p) == bytes(placed[0]));
+        }
+        const auto expected = bytes(placed[0]);
+        placed.erase(placed.begin(), placed.end() - 1);
+        b.reset();
+        CHECK(bytes(placed[0]) == expected);
+    }
+}
+
 TEST_CASE("memory: aligned, refused when absurd") {
     auto b = backend(*tables()[0], 1);
     for (const size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{3} << 20}) {
