@@ -149,7 +149,7 @@ Result<Vocab> from_gguf(const TensorFile& file) {
         v.merges = strings(NIBBLE_TRY(m.require_strings(key("merges"))));
     v.pre = std::string(NIBBLE_TRY(m.get_or<std::string_view>(key("pre"), spm ? "" : "gpt-2")));
     if (by_merges)
-        if (const auto scored = score_by_merges(v, token_ids(v)); !scored)
+        if (const auto scored = score_by_merges(v, TokenIndex::of_first(v.tokens)); !scored)
             return unusable(m, key("merges"), scored.error().what);
     NIBBLE_TRY(read_types(v, m));
     // Rows of the embedding that no text has: they must not be drawn.

@@ -135,7 +135,7 @@ class Reader {
         for (size_t i = 0; i < v_.tokens.size(); ++i)
             if (v_.tokens[i].empty() && v_.types[i] == static_cast<uint8_t>(TokenType::unused))
                 v_.tokens[i] = cat("[unused ", i, "]");
-        ids_ = token_ids(v_);
+        ids_ = TokenIndex::of_first(v_.tokens);
         ends_.resize(v_.tokens.size());
         return {};
     }
@@ -231,16 +231,15 @@ class Reader {
     Result<void> read_sentencepiece(const Json& model) {
         NIBBLE_TRY(read_spaces());
         if (const auto scored = score_by_merges(v_, ids_); !scored) return corrupt(scored.error().what);
-        if (const auto it = ids_.find(text(at(model, "unk_token"))); it != ids_.end()) v_.unk = it->second;
+        if (const Token t = ids_.find(text(at(model, "unk_token"))); t >= 0) v_.unk = t;
         return {};
     }
 
     std::optional<Token> find_token(const Json& name) const {
         const std::string content = name.is_object() ? text(at(name, "content")) : text(name);
         if (content.empty()) return {};
-        const auto it = ids_.find(content);
-        if (it == ids_.end()) return {};
-        return it->second;
+        const Token t = ids_.find(content);
+        return t >= 0 ? std::optional(t) : std::nullopt;
     }
 
     std::optional<Token> token_id(const Json& id) const {
@@ -313,7 +312,7 @@ class Reader {
     size_t max_tokens_ = 0;
     std::string bad_flag_;
     Vocab v_;
-    TokenIds ids_;
+    TokenIndex ids_;
     std::vector<bool> ends_;  // by token: in v_.end_of_generation
 };
 

@@ -6,23 +6,16 @@
 
 namespace nibble {
 
-TokenIds token_ids(const Vocab& vocab) {
-    TokenIds ids;
-    ids.reserve(vocab.tokens.size());
-    for (size_t i = 0; i < vocab.tokens.size(); ++i) ids.emplace(vocab.tokens[i], static_cast<Token>(i));
-    return ids;
-}
-
-Result<void> score_by_merges(Vocab& v, const TokenIds& ids) {
+Result<void> score_by_merges(Vocab& v, const TokenIndex& ids) {
     v.scores.assign(v.tokens.size(), -static_cast<float>(v.merges.size()) - 1);
     for (size_t rank = v.merges.size(); rank-- > 0;) {  // backwards: the best rank stays
         std::string joined = v.merges[rank];
         if (const size_t space = joined.find(' ', 1); space != std::string::npos) joined.erase(space, 1);
-        const auto it = ids.find(joined);
-        if (it == ids.end())
+        const Token t = ids.find(joined);
+        if (t < 0)
             return Error{ErrorCode::corrupt, "merges",
                          cat("merge ", rank, " makes '", joined, "', which is no token"), ""};
-        v.scores[static_cast<size_t>(it->second)] = -static_cast<float>(rank);
+        v.scores[static_cast<size_t>(t)] = -static_cast<float>(rank);
     }
     v.merges.clear();
     return {};

@@ -7,13 +7,13 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
-#include <unordered_map>
 
 #include "ggml/base/cat.h"
 #include "src/text/merge.h"
 #include "src/text/nfc.h"
 #include "src/text/special_tokens.h"
 #include "src/text/split.h"
+#include "src/text/token_index.h"
 #include "src/text/utf8.h"
 #include "src/text/word_cache.h"
 
@@ -90,9 +90,9 @@ Error bad_vocab(std::string what) {
 
 struct Tokenizer::State {
     Vocab vocab;
-    std::unordered_map<std::string_view, Token> ids;  // views into vocab.tokens
-    std::vector<std::string> pieces;                  // raw bytes by token
-    std::vector<Token> ends;                          // in order
+    TokenIndex ids;
+    std::vector<std::string> pieces;  // raw bytes by token
+    std::vector<Token> ends;          // in order
     std::optional<ThoughtTokens> thoughts;
     std::array<Token, 256> bytes;     // the token of a byte, -1 if there is none
     MergeTable merges;                // bpe
@@ -119,8 +119,8 @@ struct Tokenizer::State {
         return type(t) == TokenType::normal || type(t) == TokenType::user_defined;
     }
     Token mergeable_id(std::string_view token) const {
-        const auto it = ids.find(token);
-        return it != ids.end() && mergeable(it->second) ? it->second : -1;
+        const Token t = ids.find(token);
+        return t >= 0 && mergeable(t) ? t : -1;
     }
     Result<void> check();
     Result<void> index_tokens();
@@ -160,14 +160,13 @@ Result<void> Tokenizer::State::check() {
 
 Result<void> Tokenizer::State::index_tokens() {
     const bool spm = vocab.model == Vocab::Model::spm;
-    ids.reserve(vocab.tokens.size());
+    ids = TokenIndex(vocab.tokens);
     pieces.reserve(vocab.tokens.size());
     bytes.fill(-1);
     for (Token t = 0; t < static_cast<Token>(vocab.tokens.size()); ++t) {
         const std::string& text = vocab.tokens[static_cast<size_t>(t)];
         // Of equal tokens the first counts, but one that text can become goes before one that it cannot.
-        const auto [it, fresh] = ids.emplace(text, t);
-        if (!fresh && mergeable(t) && !mergeable(it->second)) it->second = t;
+        if (Token& known = ids.add(t); mergeable(t) && !mergeable(known)) known = t;
         const bool literal = type(t) == TokenType::control || type(t) == TokenType::user_defined;
         if (type(t) == TokenType::byte) {
             const auto byte = byte_name(text);
@@ -192,16 +191,14 @@ Result<void> Tokenizer::State::index_tokens() {
     for (const Token t : vocab.end_of_generation)
         if (t >= 0 && static_cast<size_t>(t) < vocab.tokens.size()) ends.push_back(t);
     for (const std::string_view name : usual_ends)
-        if (const auto it = ids.find(name); it != ids.end() && type(it->second) == TokenType::control)
-            ends.push_back(it->second);
+        if (const Token t = ids.find(name); t >= 0 && type(t) == TokenType::control) ends.push_back(t);
     for (const auto& id : {vocab.eos, vocab.eot, vocab.eom})
         if (id) ends.push_back(*id);
     std::ranges::sort(ends);
     ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
     thoughts = find_thought_tokens([this](std::string_view name, bool control) {
-        const auto it = ids.find(name);
-        const bool found = it != ids.end() && (!control || type(it->second) == TokenType::control);
-        return found ? it->second : -1;
+        const Token t = ids.find(name);
+        return t >= 0 && (!control || type(t) == TokenType::control) ? t : -1;
     });
     if (thoughts) std::erase(ends, thoughts->close);  // behind it the answer goes on
     return {};
@@ -216,11 +213,10 @@ Result<void> Tokenizer::State::index_merges() {
         if (space == std::string_view::npos) return bad_vocab(cat("merge ", rank, " is no pair of tokens"));
         const std::string_view left = m.substr(0, space), right = m.substr(space + 1);
         joined.assign(left).append(right);
-        const auto l = ids.find(left), r = ids.find(right), both = ids.find(joined);
-        if (l == ids.end() || r == ids.end() || both == ids.end())
+        const Token l = ids.find(left), r = ids.find(right), both = ids.find(joined);
+        if (l < 0 || r < 0 || both < 0)
             return bad_vocab(cat("merge ", rank, " ('", m, "') joins or makes something that is no token"));
-        if (mergeable(both->second))
-            merges.add(l->second, r->second, {static_cast<uint32_t>(rank), both->second});
+        if (mergeable(both)) merges.add(l, r, {static_cast<uint32_t>(rank), both});
     }
     return {};
 }
@@ -441,9 +437,8 @@ const std::optional<ThoughtTokens>& Tokenizer::thought_tokens() const { return s
 std::span<const Token> Tokenizer::ends() const { return state_->ends; }
 
 std::optional<Token> Tokenizer::find(std::string_view token_text) const {
-    const auto it = state_->ids.find(token_text);
-    if (it == state_->ids.end()) return {};
-    return it->second;
+    const Token t = state_->ids.find(token_text);
+    return t >= 0 ? std::optional(t) : std::nullopt;
 }
 
 }  // namespace nibble
