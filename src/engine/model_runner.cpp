@@ -224,7 +224,8 @@ Backend& ModelRunner::cache_backend(size_t layer, std::span<Backend* const> back
     return *backends[static_cast<size_t>(config_.placement.device(static_cast<int32_t>(layer)))];
 }
 
-// Memory of the host is taken by large pages, when they are first written to.
+// Memory of the host is taken in large pages, when they are first written to. Places are numbers of 32 bits,
+// and so are rows.
 Result<void> ModelRunner::share_cache(int32_t group, std::span<Backend* const> backends) {
     constexpr int64_t run_bytes = 64 * 1024;  // what is read in one go, if there is as much
     const auto layers = kv_layers(spec());
@@ -234,18 +235,18 @@ Result<void> ModelRunner::share_cache(int32_t group, std::span<Backend* const> b
     if (members.size() < 2) return {};
     const size_t first = members[0];
     Backend& backend = cache_backend(first, backends);
-    const int64_t k_bytes = kv_.k[first].stride * layers[first].k_page_rows(config_.page_size);
+    const int64_t page_rows = layers[first].k_page_rows(config_.page_size);
     const auto n = static_cast<int32_t>(members.size());
-    if (!backend.device().host_memory || n_pages_ > INT32_MAX / config_.page_size / n) return {};
+    const int64_t all_pages = int64_t{n_pages_} * n;
+    if (!backend.device().host_memory || all_pages > INT32_MAX / page_rows) return {};
     for (const size_t i : members)
         if (&cache_backend(i, backends) != &backend || layers[i].n_kv_heads != layers[first].n_kv_heads ||
             kv_.k[i].stride != kv_.k[first].stride || kv_.v[i].stride != kv_.v[first].stride ||
             kv_.v[i].rows != kv_.v[first].rows)
             return {};
     int32_t run = 1;
-    while (n_pages_ % (2 * run) == 0 && 2 * run * k_bytes <= run_bytes) run *= 2;
+    while (n_pages_ % (2 * run) == 0 && 2 * run * page_rows * kv_.k[first].stride <= run_bytes) run *= 2;
     places_[static_cast<size_t>(group)] = {config_.page_size, run, run * n};
-    const int64_t page_rows = layers[first].k_page_rows(config_.page_size), all_pages = int64_t{n_pages_} * n;
     for (std::vector<Tensor>* tensors : {&kv_.k, &kv_.v}) {
         const Tensor& t = (*tensors)[first];
         if (t.rows == 0) continue;
