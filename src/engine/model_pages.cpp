@@ -81,9 +81,8 @@ std::vector<ModelRunner::PagePart> ModelRunner::page_parts(int32_t group, int32_
         const auto add = [&](const Tensor& t, int64_t page_rows) {
             if (!t) return;
             const auto bytes = static_cast<size_t>(t.stride * page_rows);
-            const int32_t device = config_.placement.device(static_cast<int32_t>(i));
-            parts.push_back({backends_[static_cast<size_t>(device)], &t,
-                             t.data + bytes * static_cast<size_t>(place), bytes});
+            parts.push_back(
+                {&cache_backend(i, backends_), &t, t.data + bytes * static_cast<size_t>(place), bytes});
         };
         add(kv_.k[i], layers[i].k_page_rows(config_.page_size));
         add(kv_.v[i], layers[i].v_page_rows(config_.page_size));

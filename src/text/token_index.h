@@ -31,12 +31,15 @@ class TokenIndex {
 
     // The token that stands for the text of token t: t itself, unless one of equal text was there before.
     Token& add(Token t) {
-        Slot& s = slots_[slot(texts_[t])];
-        if (s.id < 0) s = {tag(hash(texts_[t])), t};
+        const size_t h = hash(texts_[t]);
+        Slot& s = slots_[slot(texts_[t], h)];
+        if (s.id < 0) s = {tag(h), t};
         return s.id;
     }
     // -1: none has this text.
-    Token find(std::string_view text) const { return slots_.empty() ? -1 : slots_[slot(text)].id; }
+    Token find(std::string_view text) const {
+        return slots_.empty() ? -1 : slots_[slot(text, hash(text))].id;
+    }
 
   private:
     struct Slot {
@@ -45,8 +48,7 @@ class TokenIndex {
     };
     static size_t hash(std::string_view text) { return std::hash<std::string_view>()(text); }
     static uint32_t tag(size_t hash) { return static_cast<uint32_t>(uint64_t{hash} >> 32); }
-    size_t slot(std::string_view text) const {
-        const size_t h = hash(text);
+    size_t slot(std::string_view text, size_t h) const {
         size_t i = h & (slots_.size() - 1);
         while (slots_[i].id >= 0 && (slots_[i].tag != tag(h) || texts_[slots_[i].id] != text))
             i = (i + 1) & (slots_.size() - 1);
