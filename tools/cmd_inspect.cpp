@@ -127,7 +127,7 @@ Result<int> print_template(const TensorFile& file) {
         std::printf("%s%s", vocab.chat_template->c_str(), vocab.chat_template->ends_with('\n') ? "" : "\n");
         return exit_ok;
     }
-    const Tokenizer tokenizer = NIBBLE_TRY(make_tokenizer(vocab, file));
+    const Tokenizer tokenizer = NIBBLE_TRY(make_tokenizer(vocab, file.path()));
     const std::string name = fallback_template(tokenizer);
     std::fprintf(stderr, "nibble: %s carries no chat template; a chat would use '%s'\n", file.path().c_str(),
                  name.c_str());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <future>
 #include <limits>
 
 #include "src/engine/lookup_drafter.h"
@@ -151,15 +152,18 @@ Result<Engine> Engine::load(const std::filesystem::path& path, EngineConfig conf
     settle_guesses(config, backends.size());
     if (config.draft_tokens == 0) config.runner.assistant.clear();
     TensorFile file = NIBBLE_TRY(TensorFile::open(path));
-    auto tokenizer = read_tokenizer(file);
-    if (!tokenizer) {  // unless it is no model by itself
+    auto vocab = read_vocab(file);
+    if (!vocab) {  // unless it is no model by itself
         NIBBLE_TRY(ModelRunner::forecast(std::move(file), config.runner, backends));
-        return tokenizer.error();
+        return vocab.error();
     }
+    // While weights are loaded; last, where there is no thread for it.
+    auto made = std::async([&vocab, name = file.path()] { return make_tokenizer(std::move(*vocab), name); });
     ModelRunner runner = NIBBLE_TRY(ModelRunner::load(std::move(file), config.runner, backends));
-    NIBBLE_TRY(check_vocab_size(tokenizer->n_vocab(), runner.spec().n_vocab, path));
+    Tokenizer tokenizer = NIBBLE_TRY(made.get());
+    NIBBLE_TRY(check_vocab_size(tokenizer.n_vocab(), runner.spec().n_vocab, path));
     auto state = std::unique_ptr<State>(
-        new State{std::move(config), std::move(runner), std::move(*tokenizer), {}, {}, {}, 1, {}, {}});
+        new State{std::move(config), std::move(runner), std::move(tokenizer), {}, {}, {}, 1, {}, {}});
     NIBBLE_TRY(state->make_groups());
     state->predicts = state->runner.predictor() != nullptr;
     // A block is made whole, whatever is believed of it.

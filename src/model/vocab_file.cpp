@@ -208,12 +208,12 @@ Result<Vocab> read_vocab(const TensorFile& file) {
 }
 
 Result<Tokenizer> read_tokenizer(const TensorFile& file) {
-    return make_tokenizer(NIBBLE_TRY(read_vocab(file)), file);
+    return make_tokenizer(NIBBLE_TRY(read_vocab(file)), file.path());
 }
 
-Result<Tokenizer> make_tokenizer(Vocab vocab, const TensorFile& file) {
+Result<Tokenizer> make_tokenizer(Vocab vocab, const std::filesystem::path& file) {
     auto tokenizer = Tokenizer::create(std::move(vocab));
-    if (!tokenizer) return of_file(tokenizer.error(), file.path().string());
+    if (!tokenizer) return of_file(tokenizer.error(), file.string());
     return tokenizer;
 }
 

@@ -10,7 +10,7 @@ namespace nibble {
 Result<Vocab> read_vocab(const TensorFile& file);
 Result<Tokenizer> read_tokenizer(const TensorFile& file);
 // Of what read_vocab() gave. Errors name the file.
-Result<Tokenizer> make_tokenizer(Vocab vocab, const TensorFile& file);
+Result<Tokenizer> make_tokenizer(Vocab vocab, const std::filesystem::path& file);
 
 // Refuses a tokenizer of more tokens than the embedding has rows.
 Result<void> check_vocab_size(size_t n_tokens, int64_t n_rows, const std::filesystem::path& path);

@@ -35,6 +35,8 @@ class MergeTable {
         Slot& s = slots_[slot(key(left, right))];
         if (s.merge.id < 0) s = {key(left, right), merge};
     }
+    // Asks for the place of a pair that will be added.
+    void ask_for(Token left, Token right) const { __builtin_prefetch(&slots_[place(key(left, right))]); }
     Merge find(Token left, Token right) const { return slots_[slot(key(left, right))].merge; }
 
   private:
@@ -45,8 +47,11 @@ class MergeTable {
     static uint64_t key(Token l, Token r) {
         return uint64_t{static_cast<uint32_t>(l)} << 32 | static_cast<uint32_t>(r);
     }
+    size_t place(uint64_t k) const {
+        return static_cast<size_t>((k ^ k >> 29) * 0x9E3779B97F4A7C15u >> shift_);
+    }
     size_t slot(uint64_t k) const {
-        size_t i = static_cast<size_t>((k ^ k >> 29) * 0x9E3779B97F4A7C15u >> shift_);
+        size_t i = place(k);
         while (slots_[i].merge.id >= 0 && slots_[i].key != k) i = (i + 1) & (slots_.size() - 1);
         return i;
     }

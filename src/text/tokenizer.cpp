@@ -160,13 +160,13 @@ Result<void> Tokenizer::State::check() {
 
 Result<void> Tokenizer::State::index_tokens() {
     const bool spm = vocab.model == Vocab::Model::spm;
-    ids = TokenIndex(vocab.tokens);
+    // Of equal tokens one that text can become goes before one that it cannot.
+    ids = TokenIndex(vocab.tokens,
+                     [&](Token later, Token known) { return mergeable(later) && !mergeable(known); });
     pieces.reserve(vocab.tokens.size());
     bytes.fill(-1);
     for (Token t = 0; t < static_cast<Token>(vocab.tokens.size()); ++t) {
         const std::string& text = vocab.tokens[static_cast<size_t>(t)];
-        // Of equal tokens the first counts, but one that text can become goes before one that it cannot.
-        if (Token& known = ids.add(t); mergeable(t) && !mergeable(known)) known = t;
         const bool literal = type(t) == TokenType::control || type(t) == TokenType::user_defined;
         if (type(t) == TokenType::byte) {
             const auto byte = byte_name(text);
@@ -206,17 +206,30 @@ Result<void> Tokenizer::State::index_tokens() {
 
 Result<void> Tokenizer::State::index_merges() {
     merges = MergeTable(vocab.merges.size());
-    std::string joined;
-    for (size_t rank = 0; rank < vocab.merges.size(); ++rank) {
-        const std::string_view m = vocab.merges[rank];
-        const size_t space = m.find(' ', 1);
-        if (space == std::string_view::npos) return bad_vocab(cat("merge ", rank, " is no pair of tokens"));
-        const std::string_view left = m.substr(0, space), right = m.substr(space + 1);
-        joined.assign(left).append(right);
-        const Token l = ids.find(left), r = ids.find(right), both = ids.find(joined);
-        if (l < 0 || r < 0 || both < 0)
-            return bad_vocab(cat("merge ", rank, " ('", m, "') joins or makes something that is no token"));
-        if (mergeable(both)) merges.add(l, r, {static_cast<uint32_t>(rank), both});
+    constexpr size_t some = TokenIndex::batch / 2;
+    std::string_view parts[2 * some], wholes[some];
+    std::string joined[some];
+    Token part_ids[2 * some], whole_ids[some];
+    for (size_t first = 0; first < vocab.merges.size(); first += some) {
+        const size_t n = std::min(some, vocab.merges.size() - first);
+        for (size_t i = 0; i < n; ++i) {
+            const std::string_view m = vocab.merges[first + i];
+            const size_t space = m.find(' ', 1);
+            if (space == std::string_view::npos)
+                return bad_vocab(cat("merge ", first + i, " is no pair of tokens"));
+            parts[2 * i] = m.substr(0, space), parts[2 * i + 1] = m.substr(space + 1);
+            wholes[i] = joined[i].assign(parts[2 * i]).append(parts[2 * i + 1]);
+        }
+        ids.find(std::span(parts).first(2 * n), part_ids);
+        ids.find(std::span(wholes).first(n), whole_ids);
+        for (size_t i = 0; i < n; ++i) merges.ask_for(part_ids[2 * i], part_ids[2 * i + 1]);
+        for (size_t i = 0; i < n; ++i) {
+            const Token left = part_ids[2 * i], right = part_ids[2 * i + 1], both = whole_ids[i];
+            if (left < 0 || right < 0 || both < 0)
+                return bad_vocab(cat("merge ", first + i, " ('", vocab.merges[first + i],
+                                     "') joins or makes something that is no token"));
+            if (mergeable(both)) merges.add(left, right, {static_cast<uint32_t>(first + i), both});
+        }
     }
     return {};
 }

@@ -53,17 +53,21 @@ const std::array<std::string, 256>& byte_alphabet() {
 
 std::optional<std::string> alphabet_to_bytes(std::string_view token) {
     const auto& reverse = reverse_alphabet();
-    std::string bytes;
+    std::string bytes(token.size(), '\0');
+    size_t size = 0;
     while (!token.empty()) {
-        const int n = valid_utf8_at(token);
-        if (n < 1 || n > 2) return {};
-        const auto lead = static_cast<unsigned char>(token[0]);
-        const uint32_t c =
-            n == 1 ? lead : (lead & 0x1Fu) << 6 | (static_cast<unsigned char>(token[1]) & 0x3Fu);
+        uint32_t c = static_cast<unsigned char>(token[0]);
+        size_t n = 1;
+        if (c >= 0x80) {
+            if (valid_utf8_at(token) != 2) return {};
+            c = (c & 0x1Fu) << 6 | (static_cast<unsigned char>(token[1]) & 0x3Fu);
+            n = 2;
+        }
         if (c >= reverse.size() || reverse[c] < 0) return {};
-        bytes += static_cast<char>(reverse[c]);
-        token.remove_prefix(static_cast<size_t>(n));
+        bytes[size++] = static_cast<char>(reverse[c]);
+        token.remove_prefix(n);
     }
+    bytes.resize(size);
     return bytes;
 }
 

@@ -33,13 +33,24 @@ TEST_CASE("tokens by their text, against a map") {
 }
 
 TEST_CASE("another token of the same text can take its place") {
-    const std::vector<std::string> texts{"a", "b", "a"};
-    TokenIndex index(texts);
-    CHECK(index.add(0) == 0);
-    CHECK(index.add(1) == 1);
-    Token& known = index.add(2);
-    CHECK(known == 0);
-    known = 2;
+    const std::vector<std::string> texts{"a", "b", "a", "a", "b"};
+    const TokenIndex index(texts, [](Token later, Token known) { return later == 2 || known == 1; });
     CHECK(index.find("a") == 2);
-    CHECK(index.find("b") == 1);
+    CHECK(index.find("b") == 4);
+}
+
+TEST_CASE("several texts at once are found as one by one") {
+    std::vector<std::string> texts;
+    for (int t = 0; t < 500; ++t) texts.push_back(std::string(static_cast<size_t>(t % 40), 'x') + "y");
+    const TokenIndex index = TokenIndex::of_first(texts);
+    std::vector<std::string_view> asked(texts.begin(), texts.begin() + 31);
+    asked.push_back("nowhere");
+    for (const size_t n : {size_t{0}, size_t{1}, TokenIndex::batch}) {
+        std::vector<Token> found(n, -2);
+        index.find(std::span(asked).first(n), found.data());
+        for (size_t i = 0; i < n; ++i) CHECK(found[i] == index.find(asked[i]));
+    }
+    Token none = 0;
+    TokenIndex().find(std::span(asked).first(1), &none);
+    CHECK(none == -1);
 }
