@@ -308,6 +308,7 @@ Result<std::vector<TensorReport>> convert(const OpenedModel& model, const Vocab&
         if (options.progress) options.progress(done);
         reports.push_back(NIBBLE_TRY(TensorConverter(p, writer, pool, options).run()));
         done.source_bytes_done += p.source.bytes();
+        if (!model.file.disposable()) continue;
         p.source.each_part(release_pages);
         if (p.source.scales) release_pages(p.source.scales->data);
     }

@@ -5,25 +5,11 @@
 #include <doctest/doctest.h>
 
 #include "tests/golden/single_sequence.h"
-#include "tests/loaded_engine.h"
+#include "tests/small_machine.h"
 
 using namespace nibble;
 
 namespace {
-
-struct SmallMachine : OverCpu {
-    size_t free_bytes;
-    explicit SmallMachine(size_t free) : free_bytes(free) {}
-    DeviceInfo device() const override {
-        DeviceInfo info = real->device();
-        info.free_bytes = free_bytes;
-        return info;
-    }
-    Result<PlacedWeight> place(const Tensor& host, WeightUse use) override { return real->place(host, use); }
-    size_t packed_bytes(const Tensor& host, WeightUse use) const override {
-        return real->packed_bytes(host, use);
-    }
-};
 
 struct Loaded {
     std::vector<float> logits;

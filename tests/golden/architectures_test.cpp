@@ -6,13 +6,11 @@
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "ggml/base/mapped_file.h"
 #include "ggml/file/gguf_writer.h"
-#include "src/model/vocab_file.h"
-#include "src/quant/convert.h"
 #include "tests/exact_cpu.h"
+#include "tests/golden/checkpoints.h"
 #include "tests/golden/single_sequence.h"
 #include "tests/large_vocabulary.h"
 
@@ -40,20 +38,6 @@ std::vector<Case> read_cases(const fs::path& folder) {
                          c.value("predicted", std::vector<std::vector<float>>())});
     return cases;
 }
-
-std::vector<fs::path> folders() {
-    std::vector<fs::path> list;
-    for (const auto& e : fs::directory_iterator(fs::path(NIBBLE_SOURCE_DIR) / "tests/golden/models"))
-        if (e.is_directory()) list.push_back(e.path());
-    std::ranges::sort(list);
-    return list;
-}
-
-struct Scratch {
-    fs::path dir = fs::temp_directory_path() / cat("nibble-golden-", ::getpid());
-    Scratch() { fs::create_directories(dir); }
-    ~Scratch() { fs::remove_all(dir); }
-};
 
 using Logits = std::vector<std::vector<float>>;
 
@@ -191,22 +175,6 @@ double mean_kl(const Logits& got, const Logits& expected) {
     return sum / static_cast<double>(got.size());
 }
 
-fs::path converted(const fs::path& folder, std::string_view type, const Scratch& scratch) {
-    auto file = TensorFile::open(folder);
-    REQUIRE_MESSAGE(file, (file ? "" : file.error().message()));
-    const auto model = open_model(std::move(*file));
-    REQUIRE_MESSAGE(model, (model ? "" : model.error().message()));
-    const auto vocab = read_vocab((*model)->file);
-    REQUIRE_MESSAGE(vocab, (vocab ? "" : vocab.error().message()));
-    const auto plan = plan_conversion(**model, {*find_recipe(type), true, {}});
-    REQUIRE_MESSAGE(plan, (plan ? "" : plan.error().message()));
-    ThreadPool pool(1);
-    const fs::path path = scratch.dir / cat(folder.filename().string(), ".", type, ".gguf");
-    const auto report = convert(**model, *vocab, *plan, path, pool);
-    REQUIRE_MESSAGE(report, (report ? "" : report.error().message()));
-    return path;
-}
-
 // A copy of a GGUF file in which the gates and ups of experts are one tensor, as some converters write them.
 fs::path joined_gate_up(const fs::path& path, const Scratch& scratch) {
     const auto file = TensorFile::open(path);
@@ -289,8 +257,8 @@ std::shared_ptr<Backend> cpu_backend() { return std::move(*CpuBackend::create())
 
 TEST_CASE("every architecture agrees with transformers, as a folder and as the GGUF made of it") {
     const Scratch scratch;
-    REQUIRE(!folders().empty());
-    for (const fs::path& folder : folders()) {
+    REQUIRE(!golden_checkpoints().empty());
+    for (const fs::path& folder : golden_checkpoints()) {
         const std::string name = folder.filename().string();
         SUBCASE(name.c_str()) {
             const fs::path gguf = converted(folder, "f32", scratch);
@@ -327,7 +295,7 @@ TEST_CASE("every architecture agrees with transformers, as a folder and as the G
 TEST_CASE("what guesses further ahead agrees with transformers, as a folder and as GGUF") {
     const Scratch scratch;
     size_t n = 0;
-    for (const fs::path& folder : folders())
+    for (const fs::path& folder : golden_checkpoints())
         for (const Case& c : read_cases(folder)) {
             if (c.predicted.empty()) continue;
             ++n;
@@ -451,7 +419,7 @@ TEST_CASE("every architecture runs at 8 and 4 bits and stays close") {
         std::string_view type;
         double kl;
     };
-    for (const fs::path& folder : folders()) {
+    for (const fs::path& folder : golden_checkpoints()) {
         const std::string name = folder.filename().string();
         SUBCASE(name.c_str()) {
             const bool rough = name == "qwen3_5" || name == "nemotron_h_moe";

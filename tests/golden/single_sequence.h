@@ -23,11 +23,15 @@ class SingleSequence {
         config.predict = predict;
         config.assistant = assistant;
         config.k_type = config.v_type = kv_type;
+        return load(NIBBLE_TRY(TensorFile::open(path)), std::move(config), std::move(backend));
+    }
+    static Result<SingleSequence> load(TensorFile file, RunnerConfig config,
+                                       std::shared_ptr<Backend> backend) {
         SingleSequence s;
         s.backend_ = std::move(backend);
         Backend* const list[] = {s.backend_.get()};
         s.runner_ = std::make_unique<ModelRunner>(
-            NIBBLE_TRY(ModelRunner::load(NIBBLE_TRY(TensorFile::open(path)), config, list)));
+            NIBBLE_TRY(ModelRunner::load(std::move(file), std::move(config), list)));
         s.pages_.resize(static_cast<size_t>(s.runner_->n_pages()));
         std::iota(s.pages_.begin(), s.pages_.end(), 0);
         return s;
