@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
 #include "ggml/cpu/cpu_backend.h"
 #include "src/engine/scheduler.h"
@@ -369,6 +370,23 @@ TEST_CASE("check-nan names the layer whose weights are broken") {
     REQUIRE(!report);
     CHECK(report.error().what.find("blk.3.ffn_norm") != std::string::npos);
     std::filesystem::remove(path);
+}
+
+TEST_CASE("a tokenizer that cannot be made refuses the model, whose weights are being loaded meanwhile") {
+    std::string bytes = *read_text_file(int8);
+    constexpr std::string_view first_merge("\3\0\0\0\0\0\0\0h e", 11);
+    const size_t at = bytes.find(first_merge);
+    REQUIRE(at != std::string::npos);
+    bytes[at + first_merge.size() - 2] = '-';
+    const auto path = std::filesystem::temp_directory_path() / cat("nibble-merges-", ::getpid(), ".gguf");
+    std::ofstream(path, std::ios::binary) << bytes;
+    const auto backend = cpu_backend(2);
+    Backend* const list[] = {backend.get()};
+    const auto engine = Engine::load(path, {}, list);
+    std::filesystem::remove(path);
+    REQUIRE_FALSE(engine);
+    CHECK(engine.error().message().find("merge 0") != std::string::npos);
+    CHECK(engine.error().message().find(path.string()) != std::string::npos);
 }
 
 TEST_CASE("the scheduler serves decoding first and fills with prompts in order") {
