@@ -140,7 +140,7 @@ class Damage {
         else if constexpr (std::is_same_v<T, std::string>)
             v = "x";
         else
-            std::visit([this](auto& items) { change_items(items); }, v.items);
+            std::visit([this](auto& items) { this->change_items(items); }, v.items);
     }
     template <class T>
     void change_items(std::vector<T>& items) {
