@@ -2,7 +2,6 @@
 // with a reason, or it runs; and none asks for more memory than there is said to be.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -12,6 +11,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/fuzz_rounds.h"
 #include "tests/golden/checkpoints.h"
 #include "tests/golden/single_sequence.h"
 #include "tests/small_machine.h"
@@ -216,20 +216,6 @@ class Wholes {
     std::map<fs::path, Whole> wholes_;
 };
 
-// NIBBLE_FUZZ_ROUNDS and NIBBLE_FUZZ_SEED run it for longer, elsewhere. A round is its seed.
-struct Rounds {
-    uint64_t first = 1, end = 0;
-    explicit Rounds(uint64_t usual) {
-        const auto number = [](const char* name, uint64_t other) {
-            const char* const text = std::getenv(name);
-            return text ? std::strtoull(text, nullptr, 10) : other;
-        };
-        first = number("NIBBLE_FUZZ_SEED", 1);
-        end = first + number("NIBBLE_FUZZ_ROUNDS", usual);
-    }
-    uint64_t n() const { return end - first; }
-};
-
 // The folder with another config.json.
 fs::path with_config(const fs::path& folder, const nlohmann::json& config, const fs::path& to) {
     fs::remove_all(to);
@@ -278,7 +264,7 @@ bool run_damaged(TensorFile file, RunnerConfig config, const std::shared_ptr<Bac
 }  // namespace
 
 TEST_CASE("damaged models are refused or run") {
-    const Rounds rounds(400);
+    const FuzzRounds rounds(400);
     const auto all = golden_checkpoints();
     const std::shared_ptr<Backend> backend = std::make_shared<StrictMachine>();
     Wholes wholes;
@@ -320,7 +306,7 @@ TEST_CASE("damaged models are refused or run") {
 }
 
 TEST_CASE("damaged vocabularies are refused or tell tokens apart") {
-    const Rounds rounds(400);
+    const FuzzRounds rounds(400);
     auto some = golden_checkpoints();
     some.resize(std::min<size_t>(some.size(), 12));
     Wholes wholes;

@@ -8,6 +8,7 @@
 
 #include "ggml/base/mapped_file.h"
 #include "src/text/jinja/chat_template.h"
+#include "tests/fuzz_rounds.h"
 
 namespace fs = std::filesystem;
 using namespace nibble;
@@ -146,12 +147,10 @@ TEST_CASE("damaged templates end in a result or an error") {
     limits.bytes = 4 << 20;
     limits.output = 1 << 20;
 
-    // NIBBLE_FUZZ_ROUNDS and NIBBLE_FUZZ_SEED run it for longer, elsewhere.
-    const char* rounds = std::getenv("NIBBLE_FUZZ_ROUNDS");
-    const char* seed = std::getenv("NIBBLE_FUZZ_SEED");
-    Mutator mutator(std::move(corpus), seed ? static_cast<uint32_t>(std::atoi(seed)) : 1);
+    const FuzzRounds rounds(20000);
+    Mutator mutator(std::move(corpus), static_cast<uint32_t>(rounds.first));
     size_t rendered = 0, refused = 0;
-    for (int i = rounds ? std::atoi(rounds) : 20000; i > 0; --i) {
+    for (uint64_t i = rounds.n(); i > 0; --i) {
         const std::string source = mutator.next();
         CAPTURE(source);
         const auto t = ChatTemplate::parse(source, "fuzz", limits);
