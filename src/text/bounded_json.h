@@ -13,17 +13,25 @@
 
 namespace nibble {
 
-template <class Json = nlohmann::json>
-Result<Json> parse_bounded(std::string_view text, const std::string& where, int levels, ErrorCode code) {
+// `parse` makes of the text what is returned.
+template <class Json = nlohmann::json, class Parse>
+Result<Json> parse_bounded(std::string_view text, const std::string& where, int levels, ErrorCode code,
+                           const Parse& parse) {
     if (nests_deeper(text, levels))
         return Error{code, where, cat("nests deeper than ", levels, " levels"), ""};
     try {
-        return Json::parse(text);
+        return parse(text);
     } catch (const typename Json::parse_error& e) {
         return Error{code, where, cat("is not valid JSON: wrong at byte ", e.byte), ""};
     } catch (const typename Json::exception&) {  // a number beyond the range of a double
         return Error{code, where, "holds JSON that cannot be represented", ""};
     }
+}
+
+template <class Json = nlohmann::json>
+Result<Json> parse_bounded(std::string_view text, const std::string& where, int levels, ErrorCode code) {
+    return parse_bounded<Json>(text, where, levels, code,
+                               [](std::string_view all) { return Json::parse(all); });
 }
 
 }  // namespace nibble

@@ -11,6 +11,7 @@
 #include "src/text/bounded_json.h"
 #include "src/text/merge_scores.h"
 #include "src/text/split.h"
+#include "src/text/tokenizer_json.h"
 
 namespace nibble {
 namespace {
@@ -44,8 +45,8 @@ class Reader {
     Reader(const HfFiles& files, const std::string& where) : files_(files), where_(where) {}
 
     Result<Vocab> read() {
-        root_ = NIBBLE_TRY(parse(files_.tokenizer, where_));
-        const Json& model = at(root_, "model");
+        file_ = NIBBLE_TRY(parse_tokenizer_json(files_.tokenizer, where_, max_depth));
+        const Json& model = at(file_.root, "model");
         if (const std::string type = text(at(model, "type"));
             type != "BPE" && !(type.empty() && at(model, "merges").is_array()))
             return unsupported(cat("model type '", type, "'"));
@@ -56,7 +57,6 @@ class Reader {
         v_.ignore_merges = flag(model, "ignore_merges");
         NIBBLE_TRY(choose_model(model));
         NIBBLE_TRY(read_tokens(model));
-        NIBBLE_TRY(read_merges(model));
         NIBBLE_TRY(v_.model == Vocab::Model::bpe ? read_byte_level() : read_sentencepiece(model));
         NIBBLE_TRY(check_flags(where_));
         NIBBLE_TRY(read_ids());
@@ -89,7 +89,7 @@ class Reader {
 
     // Byte-level if some pre-tokenizer is ByteLevel; otherwise characters, which need the byte fallback.
     Result<void> choose_model(const Json& model) {
-        for (const Json* p : sequence(at(root_, "pre_tokenizer"), "pretokenizers"))
+        for (const Json* p : sequence(at(file_.root, "pre_tokenizer"), "pretokenizers"))
             if (text(at(*p, "type")) == "ByteLevel") return {};
         if (!flag(model, "byte_fallback"))
             return unsupported("a BPE model with neither a ByteLevel pre-tokenizer nor byte_fallback");
@@ -98,39 +98,29 @@ class Reader {
         return {};
     }
 
-    Result<void> put(const Json& id, const std::string& token, TokenType type) {
-        if (!id.is_number_unsigned() || id.get<uint64_t>() >= max_tokens_)
-            return corrupt(cat("token '", token, "' has the impossible id ", id.dump()));
-        const auto i = id.get<size_t>();
-        if (i >= v_.tokens.size()) {
-            v_.tokens.resize(i + 1);
-            v_.types.resize(i + 1, static_cast<uint8_t>(TokenType::unused));
+    Result<void> put(uint64_t id, std::string token, TokenType type) {
+        if (id >= max_tokens_) return corrupt(cat("token '", token, "' has the impossible id ", id));
+        if (id >= v_.tokens.size()) {
+            v_.tokens.resize(id + 1);
+            v_.types.resize(id + 1, static_cast<uint8_t>(TokenType::unused));
         }
-        v_.tokens[i] = token;
-        v_.types[i] = static_cast<uint8_t>(type);
+        v_.tokens[id] = std::move(token);
+        v_.types[id] = static_cast<uint8_t>(type);
         return {};
     }
 
     Result<void> read_tokens(const Json& model) {
-        const Json& vocab = at(model, "vocab");
-        const Json& added = at(root_, "added_tokens");
-        if (!vocab.is_object()) return corrupt("model.vocab is not an object");
-        max_tokens_ = 2 * (vocab.size() + added.size()) + 65536;  // ids may have gaps, but no chasms
-        for (const auto& [token, id] : vocab.items()) {
+        const Json& added = at(file_.root, "added_tokens");
+        if (!at(model, "vocab").is_object()) return corrupt("model.vocab is not an object");
+        if (!file_.wrong.empty()) return corrupt(file_.wrong);
+        max_tokens_ = 2 * (file_.ids.size() + added.size()) + 65536;  // ids may have gaps, but no chasms
+        for (auto& [token, id] : file_.ids) {
             const bool byte = v_.model == Vocab::Model::spm && token.size() == 6 &&
                               token.starts_with("<0x") && token.ends_with('>');
-            NIBBLE_TRY(put(id, token, byte ? TokenType::byte : TokenType::normal));
+            NIBBLE_TRY(put(id, std::move(token), byte ? TokenType::byte : TokenType::normal));
         }
-        for (const Json& t : added) {
-            const std::string content = text(at(t, "content"));
-            NIBBLE_TRY(
-                put(at(t, "id"), content, flag(t, "special") ? TokenType::control : TokenType::user_defined));
-            const auto id = at(t, "id").get<Token>();
-            if (flag(t, "single_word"))
-                return unsupported(cat("added token '", content, "' with single_word"));
-            if (flag(t, "lstrip")) v_.strip_left.push_back(id);
-            if (flag(t, "rstrip")) v_.strip_right.push_back(id);
-        }
+        v_.merges = std::move(file_.merges);
+        for (const Json& t : added) NIBBLE_TRY(read_added(t));
         // Ids that nothing names keep a spelling that no text contains.
         for (size_t i = 0; i < v_.tokens.size(); ++i)
             if (v_.tokens[i].empty() && v_.types[i] == static_cast<uint8_t>(TokenType::unused))
@@ -140,15 +130,17 @@ class Reader {
         return {};
     }
 
-    Result<void> read_merges(const Json& model) {
-        for (const Json& m : at(model, "merges")) {
-            if (m.is_string())
-                v_.merges.push_back(m.get<std::string>());
-            else if (m.is_array() && m.size() == 2 && m[0].is_string() && m[1].is_string())
-                v_.merges.push_back(m[0].get<std::string>() + " " + m[1].get<std::string>());
-            else
-                return corrupt("model.merges holds something that is no pair");
-        }
+    Result<void> read_added(const Json& added) {
+        std::string content = text(at(added, "content"));
+        const Json& id = at(added, "id");
+        if (!id.is_number_unsigned())
+            return corrupt(cat("token '", content, "' has the impossible id ", id.dump()));
+        if (flag(added, "single_word"))
+            return unsupported(cat("added token '", content, "' with single_word"));
+        NIBBLE_TRY(put(id.get<uint64_t>(), std::move(content),
+                       flag(added, "special") ? TokenType::control : TokenType::user_defined));
+        if (flag(added, "lstrip")) v_.strip_left.push_back(id.get<Token>());
+        if (flag(added, "rstrip")) v_.strip_right.push_back(id.get<Token>());
         return {};
     }
 
@@ -175,13 +167,13 @@ class Reader {
     }
 
     Result<void> read_byte_level() {
-        for (const Json* n : sequence(at(root_, "normalizer"), "normalizers")) {
+        for (const Json* n : sequence(at(file_.root, "normalizer"), "normalizers")) {
             if (const std::string type = text(at(*n, "type")); type != "NFC")
                 return unsupported(cat("normalizer '", type, "'"));
             v_.nfc = true;
         }
         bool byte_level = false;
-        for (const Json* p : sequence(at(root_, "pre_tokenizer"), "pretokenizers")) {
+        for (const Json* p : sequence(at(file_.root, "pre_tokenizer"), "pretokenizers")) {
             if (byte_level) return unsupported("a pre-tokenizer behind ByteLevel");
             NIBBLE_TRY(read_pass(*p));
             byte_level = text(at(*p, "type")) == "ByteLevel";
@@ -203,7 +195,7 @@ class Reader {
     // A space before the text and U+2581 for every space: by normalizers (Llama 2, Gemma) or by Metaspace.
     Result<void> read_spaces() {
         bool replaced = false;
-        for (const Json* n : sequence(at(root_, "normalizer"), "normalizers")) {
+        for (const Json* n : sequence(at(file_.root, "normalizer"), "normalizers")) {
             const std::string type = text(at(*n, "type"));
             if (type == "Prepend" && text(at(*n, "prepend")) == spm_space)
                 v_.add_space_prefix = true;
@@ -213,7 +205,7 @@ class Reader {
             else
                 return unsupported(cat("normalizer '", type, "' with these settings"));
         }
-        for (const Json* p : sequence(at(root_, "pre_tokenizer"), "pretokenizers")) {
+        for (const Json* p : sequence(at(file_.root, "pre_tokenizer"), "pretokenizers")) {
             const std::string type = text(at(*p, "type"));
             // Gemma splits at spaces after all of them have been replaced: without effect.
             if (type == "Split" && replaced && text(at(at(*p, "pattern"), "String")) == " ") continue;
@@ -261,7 +253,7 @@ class Reader {
 
     // What the post-processor's template puts before and after a text; tokenizer_config may say otherwise.
     Result<void> read_template() {
-        const auto processors = sequence(at(root_, "post_processor"), "processors");
+        const auto processors = sequence(at(file_.root, "post_processor"), "processors");
         if (processors.size() > max_processors)
             return corrupt(cat("post_processor has ", processors.size(), " members, at most ", max_processors,
                                " are allowed"));
@@ -308,7 +300,7 @@ class Reader {
 
     const HfFiles& files_;
     const std::string& where_;
-    Json root_;
+    TokenizerJson file_;
     size_t max_tokens_ = 0;
     std::string bad_flag_;
     Vocab v_;

@@ -206,7 +206,14 @@ TEST_CASE("damaged documents") {
         CHECK(contains(refusal(j), "zz"));
     }
     j = byte_level();
-    for (const Json& merge : {Json(7), Json::array({"a"}), Json::array({"a", 3})}) {
+    for (const Json& id : {Json{{"a", 1}}, Json::array({1}), Json(true)}) {
+        j["model"]["vocab"]["zz"] = id;
+        CHECK(contains(refusal(j), "'zz' has the impossible id"));
+    }
+    j = byte_level();
+    for (const Json& merge :
+         {Json(7), Json(nullptr), Json::array(), Json::array({"a"}), Json::array({"a", 3}), Json{{"a", "b"}},
+          Json::array({"a", "b", "c"}), Json::array({Json::array({"a", "b"}), "c"})}) {
         j["model"]["merges"][0] = merge;
         CHECK(contains(refusal(j), "merges"));
     }
@@ -227,6 +234,33 @@ TEST_CASE("damaged documents") {
     const auto config = vocab_from_hf({byte_level().dump(), "{", "", ""}, "here.json");
     REQUIRE(!config);
     CHECK(contains(config.error().message(), "tokenizer_config.json"));
+}
+
+TEST_CASE("of members of one name the last one counts") {
+    const std::string whole = byte_level().dump(), model = byte_level()["model"].dump();
+    // Another model before it, and within it lists before its own.
+    const std::string other = R"({"type": "BPE", "vocab": {"zz": 7}, "merges": ["z z", ["y", "y"]]})";
+    const auto v = vocab_from_hf({cat(R"({"model":)", other, ",", whole.substr(1)), "", "", ""}, "here.json");
+    REQUIRE(v);
+    CHECK(v->tokens == must_read(byte_level()).tokens);
+    CHECK(v->merges == std::vector<std::string>{"a b", "ab c"});
+    std::string twice = whole;
+    const size_t at = twice.find(model);
+    REQUIRE(at != std::string::npos);
+    twice.insert(at + 1, R"("vocab": {"zz": 7}, "merges": ["z z"],)");
+    const auto w = vocab_from_hf({twice, "", "", ""}, "here.json");
+    REQUIRE(w);
+    CHECK(w->tokens == v->tokens);
+    CHECK(w->merges == v->merges);
+}
+
+TEST_CASE("tokens and merges elsewhere are not the model's") {
+    Json j = byte_level();
+    j["decoder"] = {{"vocab", {{"zz", 1}}}, {"merges", {"z z", Json::array({"y"})}}};
+    j["model"]["other"] = {{"vocab", {{"zz", 1}}}, {"merges", {7}}};
+    const Vocab v = must_read(j);
+    CHECK(v.tokens == must_read(byte_level()).tokens);
+    CHECK(v.merges.size() == 2);
 }
 
 TEST_CASE("a vocabulary written to GGUF metadata and read back encodes alike") {
