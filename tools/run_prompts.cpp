@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "ggml/file/json.h"
 #include "src/text/utf8.h"

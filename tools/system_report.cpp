@@ -24,6 +24,15 @@ std::string first_line(const char* path) {
     return line;
 }
 
+constexpr const char* huge_pages_file = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+// The system's words, in which the choice stands in brackets, and what can be done about a bad one.
+std::string on_huge_pages(const std::string& setting) {
+    if (setting.empty()) return "not told by the system";
+    if (setting.find("[never]") == std::string::npos) return setting;
+    return cat(setting, ": weights may be read slower; as root: echo madvise > ", huge_pages_file);
+}
+
 }  // namespace
 
 Result<int> report_system(bool json, bool measure) {
@@ -43,7 +52,7 @@ Result<int> report_system(bool json, bool measure) {
                         {"memory_bytes", device.total_bytes},
                         {"memory_nodes", memory_nodes(allowed_cpus()).size()},
                         {"available_bytes", device.free_bytes},
-                        {"huge_pages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")}};
+                        {"huge_pages", first_line(huge_pages_file)}};
     if (const auto gpus = gpu_report(); !gpus.is_null()) j["gpus"] = gpus;
     if (measure) {
         j["bandwidth_gbps"] = backend->read_bandwidth() / 1e9;
@@ -65,7 +74,7 @@ Result<int> report_system(bool json, bool measure) {
                 static_cast<double>(device.free_bytes) / (1 << 30));
     if (const auto nodes = j["memory_nodes"].get<size_t>(); nodes > 1)
         std::printf("memory nodes  %zu, each worker stays near one of them\n", nodes);
-    std::printf("huge pages    %s\n", j["huge_pages"].get<std::string>().c_str());
+    std::printf("huge pages    %s\n", on_huge_pages(j["huge_pages"].get<std::string>()).c_str());
     for (const auto& gpu : j.value("gpus", nlohmann::json::array()))
         std::printf("%-13s %s, compute capability %s, %.1f GiB, %.1f GiB free\n",
                     gpu["device"].get<std::string>().c_str(), gpu["name"].get<std::string>().c_str(),
