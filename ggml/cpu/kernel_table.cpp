@@ -61,7 +61,7 @@ Result<const KernelTable*> select_table(std::string_view name, const Features& m
                  "is not an instruction set of this program", cat("this machine can run ", names)};
 }
 
-// docs/performance.md, "How far ahead", has the figures.
+// docs/kernels.md, "How far ahead", has the figures.
 Streaming streaming(const KernelTable& kernels, const Features& machine) {
     Streaming s;
     if (kernels.pack.lanes == 8) s.code_rows = 1;  // AVX2 and AVX-VNNI: no processor looks as far

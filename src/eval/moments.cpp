@@ -10,7 +10,7 @@ namespace nibble {
 namespace {
 
 // Of what a text says and what holds without it. The second is for the rows of an embedding
-// (docs/performance.md).
+// (docs/quality.md).
 constexpr double usual_damping = 0.01, embedding_damping = 0.5;
 
 // Experts that choose among the same rows need no sums of their own. Of one expert per row the widths do not

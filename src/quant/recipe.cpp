@@ -1,4 +1,4 @@
-// The table of recipes. Extra bits go where a measured mean KL falls most per byte (docs/performance.md).
+// The table of recipes. Extra bits go where a measured mean KL falls most per byte (docs/quality.md).
 // Fallbacks are a chain per type: the first whose blocks divide the row.
 #include "src/quant/recipe.h"
 
