@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <nlohmann/json.hpp>
 
@@ -13,10 +14,11 @@
 
 namespace nibble {
 
-// `parse` makes of the text what is returned.
+// parse(text) makes of it what is returned, and fails by the exceptions of Json.
 template <class Json = nlohmann::json, class Parse>
-Result<Json> parse_bounded(std::string_view text, const std::string& where, int levels, ErrorCode code,
-                           const Parse& parse) {
+Result<std::invoke_result_t<Parse, std::string_view>> parse_bounded(std::string_view text,
+                                                                    const std::string& where, int levels,
+                                                                    ErrorCode code, const Parse& parse) {
     if (nests_deeper(text, levels))
         return Error{code, where, cat("nests deeper than ", levels, " levels"), ""};
     try {

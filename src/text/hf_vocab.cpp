@@ -57,6 +57,7 @@ class Reader {
         v_.ignore_merges = flag(model, "ignore_merges");
         NIBBLE_TRY(choose_model(model));
         NIBBLE_TRY(read_tokens(model));
+        v_.merges = std::move(file_.merges);
         NIBBLE_TRY(v_.model == Vocab::Model::bpe ? read_byte_level() : read_sentencepiece(model));
         NIBBLE_TRY(check_flags(where_));
         NIBBLE_TRY(read_ids());
@@ -119,7 +120,6 @@ class Reader {
                               token.starts_with("<0x") && token.ends_with('>');
             NIBBLE_TRY(put(id, std::move(token), byte ? TokenType::byte : TokenType::normal));
         }
-        v_.merges = std::move(file_.merges);
         for (const Json& t : added) NIBBLE_TRY(read_added(t));
         // Ids that nothing names keep a spelling that no text contains.
         for (size_t i = 0; i < v_.tokens.size(); ++i)

@@ -30,12 +30,12 @@ class Builder final : public Json::json_sax_t {
     }
 
     bool string(std::string& v) override {
-        if (!in(Part::merges) || depth_ > merge_depth + 1) return value(std::move(v));
-        if (depth_ == merge_depth || n_parts_ == 0)
+        if (!in(Part::merges) || depth_ > list_depth + 1) return value(std::move(v));
+        if (depth_ == list_depth || n_parts_ == 0)
             out_.merges.push_back(std::move(v));
         else
             out_.merges.back().append(" ").append(v);
-        if (depth_ > merge_depth) ++n_parts_;
+        if (depth_ > list_depth) ++n_parts_;
         return true;
     }
 
@@ -43,13 +43,12 @@ class Builder final : public Json::json_sax_t {
         if (depth_ == 1) {
             in_model_ = name == "model";
             part_ = Part::other;
+            if (in_model_) out_.ids.clear(), out_.merges.clear();  // of two of one name the last one counts
         } else if (depth_ == 2 && in_model_) {
             part_ = name == "vocab" ? Part::ids : name == "merges" ? Part::merges : Part::other;
+            if (part_ == Part::ids) out_.ids.clear();
+            if (part_ == Part::merges) out_.merges.clear();
         }
-        // Of two members of one name the last one counts.
-        const bool anew = depth_ == 1 && in_model_;
-        if (anew || (depth_ == 2 && part_ == Part::ids)) out_.ids.clear();
-        if (anew || (depth_ == 2 && part_ == Part::merges)) out_.merges.clear();
         key_ = std::move(name);
         return true;
     }
@@ -57,13 +56,11 @@ class Builder final : public Json::json_sax_t {
     bool start_object(size_t) override { return start(Json::object()); }
     bool end_object() override { return end(); }
     bool start_array(size_t) override {
-        if (!in(Part::merges) || depth_ > merge_depth) return start(Json::array());
-        n_parts_ = 0;
-        ++depth_;
-        return true;
+        if (!in(Part::merges) || depth_ > list_depth) return start(Json::array());
+        return enter();
     }
     bool end_array() override {
-        if (in(Part::merges) && depth_ == merge_depth + 1 && n_parts_ != 2) tell_merge();
+        if (in(Part::merges) && depth_ == list_depth + 1 && n_parts_ != 2) tell_merge();
         return end();
     }
 
@@ -75,9 +72,9 @@ class Builder final : public Json::json_sax_t {
     }
 
   private:
-    static constexpr int merge_depth = 3;  // objects and lists around a member of model.merges or model.vocab
+    static constexpr int list_depth = 3;  // objects and lists around a member of model.merges or model.vocab
 
-    bool in(Part part) const { return part_ == part && depth_ >= merge_depth; }
+    bool in(Part part) const { return part_ == part && depth_ >= list_depth; }
 
     // A value of the document, or one that does not belong into a list.
     bool value(Json v) {
@@ -105,6 +102,10 @@ class Builder final : public Json::json_sax_t {
             value(std::move(v));
         else
             open_.push_back(&put(std::move(v)));
+        return enter();
+    }
+    bool enter() {
+        n_parts_ = 0;
         ++depth_;
         return true;
     }
@@ -125,18 +126,18 @@ class Builder final : public Json::json_sax_t {
     bool in_model_ = false;
     Part part_ = Part::other;
     std::string key_;
-    int n_parts_ = 0;  // of the pair at hand
+    int n_parts_ = 0;  // of the pair at hand, or of what is there in its place
 };
 
 }  // namespace
 
 Result<TokenizerJson> parse_tokenizer_json(std::string_view text, const std::string& where, int levels) {
-    TokenizerJson out;
-    Builder builder(out);
-    NIBBLE_TRY(parse_bounded(text, where, levels, ErrorCode::corrupt, [&builder](std::string_view all) {
-        return Json(Json::sax_parse(all, &builder));
-    }));
-    return out;
+    return parse_bounded(text, where, levels, ErrorCode::corrupt, [](std::string_view all) {
+        TokenizerJson out;
+        Builder builder(out);
+        Json::sax_parse(all, &builder);
+        return out;
+    });
 }
 
 }  // namespace nibble

@@ -252,6 +252,14 @@ TEST_CASE("of members of one name the last one counts") {
     REQUIRE(w);
     CHECK(w->tokens == v->tokens);
     CHECK(w->merges == v->merges);
+    // A pair goes with its list, also where something else stands in the next one.
+    Json objects = byte_level();
+    objects["model"]["merges"] = Json::array({Json{{"x", "y"}}});
+    twice = objects.dump();
+    const size_t second = twice.find(R"("merges")");
+    REQUIRE(second != std::string::npos);
+    twice.insert(second, R"("merges": [["a", "b"]],)");
+    CHECK(contains(text_refusal(twice), "no pair"));
 }
 
 TEST_CASE("tokens and merges elsewhere are not the model's") {
