@@ -235,13 +235,15 @@ void run_glu_matmul(const Exec& exec, const OpArgs& glu, const OpArgs& a, std::s
 bool gates_product(const Exec& exec, const OpArgs& gate_up, const OpArgs& glu, const OpArgs& product) {
     const auto n_weights = gate_up.params->as<MatmulParams>().n_weights;
     const int64_t rows = gate_up.in[0].rows, cols = glu.out[0].cols;
-    if (!exec.kernels->matmul.gated || rows <= few_rows || gate_up.in[1] || n_weights > 2) return false;
+    if (rows <= few_rows || gate_up.in[1] || n_weights > 2) return false;
+    static_assert(bf16_step == int8_block);
     if (cols % bf16_step != 0 || gate_up.out[0].stride != gate_up.out[0].cols * 4) return false;
     const GatedWeights w(gate_up);
     if (w.gate.type != w.up.type || w.gate.rows != cols || w.up.rows != cols ||
         w.gate.layout != Layout::packed || w.up.layout != Layout::packed)
         return false;
-    return operands_of(exec, gate_up).only_bf16() && operands_of(exec, product).only_bf16();
+    const Operand operand = exec.kernels->matmul.gated_operand;
+    return operands_of(exec, gate_up).only(operand) && operands_of(exec, product).only(operand);
 }
 
 void run_gated_product(const Exec& exec, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
@@ -255,7 +257,8 @@ void run_gated_product(const Exec& exec, const OpArgs& gate_up, std::span<std::b
     prepare(exec, x, operands);
     std::byte* const workers = gate_up_scratch.data() + operands.bytes();
     const size_t per_worker = worker_scratch(exec, gate_up);
-    const Cut cut = cut_work(exec, {&weights.gate, 1}, x.rows, 2 * exec.kernels->matmul.shape.column_step);
+    const int64_t step = round_up(2 * exec.kernels->matmul.shape.column_step, bf16_step);
+    const Cut cut = cut_work(exec, {&weights.gate, 1}, x.rows, step);
     each_block(exec, cut, x.rows, x.rows * x.cols * 2 * weights.gate.rows,
                [&](size_t, int64_t r0, int64_t first, int64_t last, int worker) {
                    const int64_t n0 = first * cut.columns;
@@ -268,8 +271,8 @@ void run_gated_product(const Exec& exec, const OpArgs& gate_up, std::span<std::b
                    b.up_bias = weights.up_bias ? weights.up_bias + n0 : nullptr;
                    b.params = &glu.params->as<GluParams>();
                    b.glu = exec.kernels->rows.glu;
-                   b.out = next.bf16_row(r0);
-                   b.out_stride = next.stride();
+                   b.quantize = exec.kernels->pack.quantize;
+                   next.give(b, r0);
                    b.column = n0;
                    exec.kernels->matmul.gated(b);
                });

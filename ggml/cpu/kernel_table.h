@@ -43,6 +43,15 @@ struct Int8Rows {
     }
 };
 
+// Likewise, where they are written.
+struct Int8Places {
+    int8_t* q = nullptr;
+    Int8Block* blocks = nullptr;
+    Int8Halves* halves = nullptr;
+
+    Int8Places from(int64_t block) const { return {q + block * int8_block, blocks + block, halves + block}; }
+};
+
 // What weights of a type are multiplied by: activations as they are, rounded to bf16, or as Int8Rows.
 enum class Operand : uint8_t { f32, bf16, int8 };
 // Rows of bf16 are filled up with zeros to a multiple of so many columns, a step. They lie in tiles of
@@ -93,19 +102,6 @@ struct MatmulBlock {
     int64_t out_stride = 0;        // floats
     bool past_cache = false;       // nothing of out would be left there when it is read
     std::byte* scratch = nullptr;  // MatmulKernels::scratch bytes, 64-byte aligned
-};
-
-// glu(gate, up) of two products of the same x, rounded to bf16 as the x of the next product. The weights are
-// packed and of one type, their columns whole bf16_steps.
-struct GatedBlock {
-    MatmulBlock gate;               // with operand bf16; no residual, no out
-    const std::byte* up = nullptr;  // the other's weights, laid out as the gate's
-    const float* up_bias = nullptr;
-    const GluParams* params = nullptr;
-    void (*glu)(const GluParams&, const float* gate, const float* up, float* out, int64_t n) = nullptr;
-    uint16_t* out = nullptr;  // of the block's first row: in tiles, see bf16_step
-    int64_t out_stride = 0;   // numbers per row
-    int64_t column = 0;       // of `out`, of the gate's first column
 };
 
 // One instruction set's way to cut a matmul.
@@ -200,6 +196,22 @@ struct PackKernels {
                      Int8Halves* halves);
 };
 
+// glu(gate, up) of two products of the same x, as the x of the next product. The weights are packed and of
+// one type, their columns whole blocks (int8) and steps (bf16).
+struct GatedBlock {
+    MatmulBlock gate;               // with MatmulKernels::gated_operand; no residual, no out
+    const std::byte* up = nullptr;  // the other's weights, laid out as the gate's
+    const float* up_bias = nullptr;
+    const GluParams* params = nullptr;
+    void (*glu)(const GluParams&, const float* gate, const float* up, float* out, int64_t n) = nullptr;
+    decltype(PackKernels::quantize) quantize = nullptr;
+    // Of these, what gated_operand says: the block's first row, in tiles.
+    uint16_t* bf16 = nullptr;
+    Int8Places int8;
+    int64_t out_stride = 0;  // numbers per row
+    int64_t column = 0;      // of what is written, of the gate's first column
+};
+
 // Products of so many rows (generation, checked guesses, several users) have the same bits whatever the
 // number.
 inline constexpr int64_t few_rows = 32;
@@ -214,7 +226,8 @@ struct MatmulKernels {
     MatmulShape shape;
     size_t (*scratch)(const TypeInfo&, int64_t k, bool packed);  // bytes per thread
     void (*block)(const MatmulBlock&);
-    void (*gated)(const GatedBlock&) = nullptr;  // null: there is none
+    void (*gated)(const GatedBlock&);
+    Operand gated_operand = Operand::int8;  // what that multiplies, and writes
 };
 
 struct AttentionKernels {

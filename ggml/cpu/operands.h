@@ -36,7 +36,10 @@ class Operands {
     }
     bool f32() const { return f32_; }  // some weight reads them as they are
     bool prepared() const { return int8_ || bf16_; }
-    bool only_bf16() const { return bf16_ && !int8_ && !f32_; }
+    bool only(Operand operand) const {
+        return f32_ == (operand == Operand::f32) && int8_ == (operand == Operand::int8) &&
+               bf16_ == (operand == Operand::bf16);
+    }
     int64_t bytes() const { return bytes_; }
     void place(std::byte* memory) { memory_ = memory; }
 
@@ -51,9 +54,8 @@ class Operands {
         }
         if (int8_) {
             const Tile t(first, end, row, kernels.matmul.int8_rows);
-            const int64_t at = t.first * blocks_ + c / int8_block * t.rows;
-            kernels.pack.quantize(x, n, row - t.first, t.rows, codes() + at * int8_block, blocks() + at,
-                                  halves() + at);
+            const Int8Places to = int8_row(t.first).from(c / int8_block * t.rows);
+            kernels.pack.quantize(x, n, row - t.first, t.rows, to.q, to.blocks, to.halves);
         }
     }
 
@@ -62,13 +64,16 @@ class Operands {
         b.operand = of(b.type->type);
         b.xb_stride = stride_;
         if (bf16_) b.xb = bf16_row(row);
-        if (int8_) b.xq = {codes() + row * k_, blocks() + row * blocks_, halves() + row * blocks_};
+        if (int8_) b.xq = {int8_row(row).q, int8_row(row).blocks, int8_row(row).halves};
     }
 
-    // Where a kernel writes numbers of bf16 itself, from `row` on, the first of a tile; and how many a row
-    // has.
-    uint16_t* bf16_row(int64_t row) const { return bf16() + row * stride_; }
-    int64_t stride() const { return stride_; }
+    // Where a kernel writes itself, from `row` on, the first of a tile: what weights of b's kind are
+    // multiplied by.
+    void give(GatedBlock& b, int64_t row) const {
+        if (bf16_) b.bf16 = bf16_row(row);
+        if (int8_) b.int8 = int8_row(row);
+        b.out_stride = stride_;
+    }
 
   private:
     struct Tile {  // of `step` rows, the one that `row` of rows [first, end) lies in
@@ -79,6 +84,10 @@ class Operands {
 
     Operand of(Type type) const {
         return exec_.kernels->matmul.operand(info(type), exec_.deterministic ? 1 : together_, k_);
+    }
+    uint16_t* bf16_row(int64_t row) const { return bf16() + row * stride_; }
+    Int8Places int8_row(int64_t row) const {
+        return Int8Places{codes(), blocks(), halves()}.from(row * blocks_);
     }
     int8_t* codes() const { return reinterpret_cast<int8_t*>(memory_); }
     Int8Block* blocks() const { return reinterpret_cast<Int8Block*>(memory_ + blocks_at_); }

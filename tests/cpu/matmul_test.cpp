@@ -73,7 +73,7 @@ TEST_CASE("a gated unit goes into the product behind it, with the bits that both
 }
 
 TEST_CASE("gate and up end in their unit, with the bits that the three instructions have by themselves") {
-    constexpr int64_t n = 40, k = 320;
+    constexpr int64_t n = 40, k = 256;
     struct Case {
         int64_t rows, cols;
         bool one_weight, bias;
@@ -81,9 +81,11 @@ TEST_CASE("gate and up end in their unit, with the bits that the three instructi
     };
     const Case cases[] = {{33, 64, false, false, {}},  {70, 96, false, true, {Activation::gelu_tanh, 0, 0}},
                           {600, 96, true, true, {}},   {40, 1088, false, false, {Activation::silu, 1.5f, 1}},
-                          {40, 1088, true, false, {}}, {40, 80, false, false, {}}};
+                          {40, 1088, true, false, {}}, {40, 80, false, false, {}},
+                          {51, 256, false, true, {}}};
     for (const KernelTable* t : tables())
-        for (const Type type : {Type::bf16, Type::q8_0, Type::q4_0})
+        for (const Type type :
+             {Type::bf16, Type::q8_0, Type::q4_0, Type::q5_1, Type::nf4, Type::q4_k, Type::q6_k})
             for (const Case& c : cases) {
                 INFO(t->name << " " << info(type).name << " " << c.rows << " x " << c.cols);
                 if (c.cols % info(type).block_len != 0) continue;
@@ -131,7 +133,8 @@ TEST_CASE("gate and up end in their unit, with the bits that the three instructi
                 Observer observer;
                 std::vector<float> seen(static_cast<size_t>(c.rows * 2 * c.cols)), unseen = seen;
                 CHECK(results(&observer, seen) == results(nullptr, unseen));
-                CHECK((seen != unseen) == (t->matmul.gated && c.cols % cpu::bf16_step == 0));
+                const bool gated = t->matmul.operand(info(type), c.rows, k) == t->matmul.gated_operand;
+                CHECK((seen != unseen) == (gated && c.cols % cpu::bf16_step == 0));
             }
 }
 

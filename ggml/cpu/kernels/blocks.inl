@@ -15,9 +15,11 @@ constexpr int64_t streamed_rows = 4 * stream_rows;
 constexpr int64_t least_stretch = 32 * 1024;
 // Most panels that share the words of a tile's activations.
 constexpr int64_t word_panels = word_sums ? 4 : 1;
+// Columns of a gate and of what it gates whose sums lie side by side: so many make a block of int8.
+constexpr int64_t gated_columns = 2 * int8_block;
 constexpr int64_t tile_bytes =
-    block_rows * 4 *
-    (word_panels * code_columns > panel_columns ? word_panels * code_columns : panel_columns);
+    block_rows * 4 * (gated_columns > panel_columns ? gated_columns : panel_columns);
+static_assert(word_panels * code_columns <= gated_columns && int8_block % code_columns == 0);
 
 // out[r][0..n) = c[r] + bias + residual for m rows from row r0 and columns from n0.
 inline void finish(const MatmulBlock& b, int64_t n0, int64_t n, int64_t r0, int64_t m, const float* c,

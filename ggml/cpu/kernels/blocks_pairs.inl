@@ -45,6 +45,8 @@ inline void paired_matmul(const MatmulBlock& b) {
     stream_packed<PairRows>(b, pair_rows(b), b.scratch);
 }
 
+inline void borrowed_gated(const GatedBlock& b) { borrowed::matmul.gated(b); }
+
 extern const MatmulKernels matmul_kernels;
 constinit const MatmulKernels matmul_kernels{.operand = paired_operand,
                                              .int8_rows = stream_rows,
@@ -52,4 +54,5 @@ constinit const MatmulKernels matmul_kernels{.operand = paired_operand,
                                              .round = round_row,
                                              .shape = {panel_columns, block_rows},
                                              .scratch = paired_scratch,
-                                             .block = paired_matmul};
+                                             .block = paired_matmul,
+                                             .gated = borrowed_gated};

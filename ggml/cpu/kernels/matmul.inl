@@ -18,4 +18,5 @@ constinit const MatmulKernels matmul_kernels{.operand = operand_of,
                                              .round = nullptr,
                                              .shape = {panel_columns, block_rows},
                                              .scratch = matmul_scratch,
-                                             .block = matmul_block};
+                                             .block = matmul_block,
+                                             .gated = gated_codes};

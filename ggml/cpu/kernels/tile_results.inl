@@ -121,7 +121,7 @@ class GatedResults {
         return {&b_,
                 sums,
                 sums + second,
-                b_.out + top * b_.out_stride + (column - in_step) * height + (r - top) * bf16_step + in_step,
+                b_.bf16 + top * b_.out_stride + (column - in_step) * height + (r - top) * bf16_step + in_step,
                 height * bf16_step,
                 b_.gate.bias ? b_.gate.bias + n0 : nullptr,
                 b_.up_bias ? b_.up_bias + n0 : nullptr,

@@ -366,4 +366,5 @@ constexpr MatmulKernels matmul_kernels{.operand = tiled_operand,
                                        .shape = {panel_columns, tiled_rows},
                                        .scratch = tiled_scratch,
                                        .block = tiled_matmul,
-                                       .gated = tiled_gated};
+                                       .gated = tiled_gated,
+                                       .gated_operand = Operand::bf16};
