@@ -48,28 +48,31 @@ bool is_glu_read_by_next(const Instr& i) { return i.op == &glu_op && i.read_unti
 // Whether what the gated unit before it gives is x of a product and nothing else in it.
 bool begins_with(const BoundInstr& product, const BoundInstr& glu) {
     const Tensor& x = glu.out[0];
-    return product.instr->op == &matmul_op && product.in[0].data == x.data && product.in[0].cols == x.cols &&
-           product.in[1].data != x.data;
+    return product.in[0].data == x.data && product.in[0].cols == x.cols && product.in[1].data != x.data;
 }
 
 // Whether all that a product gives is one gate and what that gates, and nothing but the unit reads it.
 bool ends_in(const BoundInstr& product, const BoundInstr& glu) {
     const Tensor &x = glu.in[0], &both = product.out[0];
-    return product.instr->op == &matmul_op && product.instr->read_until == 1 && x.data == both.data &&
-           x.cols == both.cols && !glu.in[1];
+    return product.instr->read_until == 1 && x.data == both.data && x.cols == both.cols && !glu.in[1];
 }
 
 // Runs the first of these instructions if they are done together; returns how many that were.
 size_t run_joined(const cpu::Exec& exec, std::span<const BoundInstr> i) {
-    if (i.size() > 1 && is_glu_read_by_next(*i[0].instr) && begins_with(i[1], i[0])) {
+    const auto is = [&](size_t at, const OpDef& op) { return i[at].instr->op == &op; };
+    if (i.size() > 1 && is_glu_read_by_next(*i[0].instr) && is(1, matmul_op) && begins_with(i[1], i[0])) {
         cpu::run_glu_matmul(exec, i[0].args(), i[1].args(), i[1].scratch);
         return 2;
     }
-    if (i.size() > 2 && is_glu_read_by_next(*i[1].instr) && ends_in(i[0], i[1]) && begins_with(i[2], i[1]) &&
-        cpu::gates_product(exec, i[0].args(), i[1].args(), i[2].args())) {
-        cpu::run_gated_product(exec, i[0].args(), i[0].scratch, i[1].args(), i[2].args(), i[2].scratch);
-        return 3;
-    }
+    if (i.size() < 3 || !is_glu_read_by_next(*i[1].instr) || i[0].instr->op != i[2].instr->op) return 0;
+    const auto gated = [&](const auto& can, const auto& run) {
+        if (!ends_in(i[0], i[1]) || !begins_with(i[2], i[1])) return size_t{0};
+        if (!can(exec, i[0].args(), i[1].args(), i[2].args())) return size_t{0};
+        run(exec, i[0].args(), i[0].scratch, i[1].args(), i[2].args(), i[2].scratch);
+        return size_t{3};
+    };
+    if (is(0, matmul_op)) return gated(cpu::gates_product, cpu::run_gated_product);
+    if (is(0, moe_matmul_op)) return gated(cpu::gates_experts, cpu::run_gated_experts);
     return 0;
 }
 

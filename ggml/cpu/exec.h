@@ -78,6 +78,10 @@ size_t matmul_scratch(const Exec&, const OpArgs& shapes);
 void run_moe_route(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_moe_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t moe_matmul_scratch(const Exec&, const OpArgs& shapes);
+// Likewise of experts, however few rows there are.
+bool gates_experts(const Exec&, const OpArgs& gate_up, const OpArgs& glu, const OpArgs& product);
+void run_gated_experts(const Exec&, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
+                       const OpArgs& glu, const OpArgs& product, std::span<std::byte> scratch);
 size_t moe_route_scratch(const Exec&, const OpArgs& shapes);
 void run_moe_sum(const Exec&, const OpArgs&, std::span<std::byte>);
 

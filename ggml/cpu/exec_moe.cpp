@@ -2,10 +2,7 @@
 // expert, so that a batch reads each expert's weights once and a single row only those it uses.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
-#include <limits>
-#include <utility>
 
 #include "ggml/cpu/exec.h"
 #include "ggml/cpu/operands.h"
@@ -116,15 +113,22 @@ void prepare(const Work& w, int64_t n_pairs) {
     });
 }
 
-// One block of one expert's product: `rows` pairs from `pair`, `columns` outputs from n0 of weight i.
+// One block of one expert: `rows` pairs from `pair`, `columns` outputs from n0 of weight i.
 struct Block {
     int64_t i, expert, pair, rows, n0, columns;
 };
 
-void run_block(const Work& w, const Block& k, int worker) {
+// Parts of a worker's memory: the kernel's, and that of a block's results.
+std::byte* kernel_memory(const Work& w, int worker) {
+    return w.scratch + w.workers_at + worker * w.per_worker;
+}
+float* tile_of(const Work& w, int worker) {
+    return reinterpret_cast<float*>(kernel_memory(w, worker) + w.kernel_bytes);
+}
+
+// A block's product, but for where its results go.
+MatmulBlock product_of(const Work& w, const Block& k, int worker) {
     const Tensor &weight = w.weight(k.i), &bias = w.bias(k.i);
-    std::byte* const memory = w.scratch + w.workers_at + worker * w.per_worker;
-    auto* const tile = reinterpret_cast<float*>(memory + w.kernel_bytes);
     MatmulBlock b;
     b.type = &info(weight.type);
     b.w = weight.row<std::byte>(k.expert * w.n + k.n0);
@@ -138,14 +142,121 @@ void run_block(const Work& w, const Block& k, int worker) {
     b.x_stride = w.k;
     w.operands.give(b, k.pair);
     b.bias = bias ? bias.row(0) + k.expert * w.n + k.n0 : nullptr;
-    b.out = tile;
-    b.out_stride = w.column_limit();
-    b.scratch = memory;
-    w.exec.kernels->matmul.block(b);
-    for (int64_t r = 0; r < k.rows; ++r)
-        std::memcpy(w.output(w.pairs()[k.pair + r], k.i) + k.n0, tile + r * b.out_stride,
-                    static_cast<size_t>(k.columns) * 4);
+    b.scratch = kernel_memory(w, worker);
+    return b;
 }
+
+// Calls fn(block, worker) for blocks of at most so many columns, whole steps of them, for all pairs and
+// n_weights weights, from all threads.
+template <class Fn>
+void each_block(const Work& w, int64_t n_pairs, int64_t n_weights, int64_t step, int64_t most, const Fn& fn) {
+    // Columns in as large pieces as leave every thread some; an expert's rows in pieces of the kernel's.
+    const int64_t threads = w.exec.pool->size(), rows = w.row_limit();
+    const int64_t active = std::min<int64_t>(n_pairs, w.p.n_experts);
+    const int64_t wanted = active * w.n * n_weights / (8 * threads) / step * step;
+    const int64_t columns = std::clamp(wanted, step, most / step * step);
+    const int64_t column_blocks = ceil_div(w.n, columns);
+    int64_t* const tasks = w.tasks();
+    tasks[0] = 0;
+    for (int64_t e = 0; e < w.p.n_experts; ++e)
+        tasks[e + 1] = tasks[e] + ceil_div(w.first()[e + 1] - w.first()[e], rows) * column_blocks;
+    const int64_t per_weight = tasks[w.p.n_experts], total = per_weight * n_weights;
+    const auto run_piece = [&](int64_t first, int64_t last, int worker) {
+        for (int64_t task = first; task < last; ++task) {
+            const int64_t i = task / per_weight, t = task % per_weight;
+            const int64_t e = std::upper_bound(tasks, tasks + w.p.n_experts + 1, t) - tasks - 1;
+            const int64_t row_blocks = (tasks[e + 1] - tasks[e]) / column_blocks, local = t - tasks[e];
+            const int64_t pair = w.first()[e] + local % row_blocks * rows, n0 = local / row_blocks * columns;
+            const int64_t left = w.first()[e + 1] - pair;
+            fn(Block{i, e, pair, std::min(rows, left), n0, std::min(columns, w.n - n0)}, worker);
+        }
+    };
+    constexpr int64_t worth = 1 << 16;  // as for matmul
+    if (n_pairs * w.k * w.n * w.p.n_weights < worth)
+        run_piece(0, total, 0);
+    else
+        w.exec.pool->run_stretches(total, run_piece);
+}
+
+// With operands in place.
+void multiply(const Work& w, int64_t n_pairs) {
+    const int64_t step = w.exec.kernels->matmul.shape.column_step;
+    each_block(w, n_pairs, w.p.n_weights, step, w.column_limit(), [&](const Block& k, int worker) {
+        MatmulBlock b = product_of(w, k, worker);
+        b.out = tile_of(w, worker);
+        b.out_stride = w.column_limit();
+        w.exec.kernels->matmul.block(b);
+        for (int64_t r = 0; r < k.rows; ++r)
+            std::memcpy(w.output(w.pairs()[k.pair + r], k.i) + k.n0, b.out + r * b.out_stride,
+                        static_cast<size_t>(k.columns) * 4);
+    });
+}
+
+// A gate and what it gates, as the operands of the product behind them.
+class GatedExperts {
+  public:
+    // Columns are cut at whole blocks of those.
+    static constexpr int64_t step = int8_block;
+    static_assert(int8_block == bf16_step);
+
+    GatedExperts(const Work& gate_up, const OpArgs& glu, const Work& product)
+        : w_(gate_up), next_(product.operands), params_(glu.params->as<GluParams>()) {
+        const Tensor &gate = w_.weight(0), &up = w_.weight(1);
+        const Operand operand = w_.exec.kernels->matmul.gated_operand;
+        by_kernel_ = gate.type == up.type && gate.layout == Layout::packed && up.layout == Layout::packed &&
+                     w_.operands.only(operand) && next_.only(operand);
+    }
+
+    void multiply(int64_t n_pairs) const {
+        const int64_t steps = round_up(w_.exec.kernels->matmul.shape.column_step, step);
+        // A row may have an expert twice.
+        int64_t rows = 1;
+        for (int64_t e = 0; e < w_.p.n_experts; ++e) rows = std::max(rows, w_.first()[e + 1] - w_.first()[e]);
+        const int64_t most = w_.tile_floats() / std::min(rows, w_.row_limit()) / 2;
+        each_block(w_, n_pairs, 1, steps, most, [&](const Block& k, int worker) {
+            k.rows > few_rows&& by_kernel_ ? at_once(k, worker) : one_by_one(k, worker);
+        });
+    }
+
+  private:
+    void at_once(const Block& k, int worker) const {
+        GatedBlock b;
+        b.gate = product_of(w_, k, worker);
+        const MatmulBlock up = product_of(w_, beside(k), worker);
+        b.up = up.w;
+        b.up_bias = up.bias;
+        b.params = &params_;
+        b.glu = w_.exec.kernels->rows.glu;
+        b.quantize = w_.exec.kernels->pack.quantize;
+        next_.give(b, k.pair);
+        b.column = k.n0;
+        w_.exec.kernels->matmul.gated(b);
+    }
+    void one_by_one(const Block& k, int worker) const {
+        float* const tile = tile_of(w_, worker);
+        const int64_t stride = 2 * k.columns;
+        for (const Block& part : {k, beside(k)}) {
+            MatmulBlock b = product_of(w_, part, worker);
+            b.out = tile + part.i * k.columns;
+            b.out_stride = stride;
+            w_.exec.kernels->matmul.block(b);
+        }
+        for (int64_t r = 0; r < k.rows; ++r) {
+            float* const gate = tile + r * stride;
+            w_.exec.kernels->rows.glu(params_, gate, gate + k.columns, gate, k.columns);
+            next_.write(w_.first()[k.expert], w_.first()[k.expert + 1], k.pair + r, k.n0, k.columns, gate);
+        }
+    }
+    static Block beside(Block k) {
+        k.i = 1;
+        return k;
+    }
+
+    const Work& w_;
+    const Operands& next_;
+    const GluParams& params_;
+    bool by_kernel_;
+};
 
 }  // namespace
 
@@ -156,145 +267,36 @@ void run_moe_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scra
     if (w.max_pairs == 0) return;
     const int64_t n_pairs = sort_pairs(w);
     prepare(w, n_pairs);
+    multiply(w, n_pairs);
+}
 
-    // Columns in as large pieces as leave every thread some; an expert's rows in pieces of the kernel's.
-    const int64_t step = exec.kernels->matmul.shape.column_step, rows = w.row_limit();
-    const int64_t active = std::min<int64_t>(n_pairs, w.p.n_experts);
-    const int64_t wanted = active * w.n * w.p.n_weights / (8 * exec.pool->size()) / step * step;
-    const int64_t columns = std::clamp(wanted, step, w.column_limit() / step * step);
-    const int64_t column_blocks = ceil_div(w.n, columns);
-    int64_t* const tasks = w.tasks();
-    tasks[0] = 0;
-    for (int64_t e = 0; e < w.p.n_experts; ++e)
-        tasks[e + 1] = tasks[e] + ceil_div(w.first()[e + 1] - w.first()[e], rows) * column_blocks;
-    const int64_t per_weight = tasks[w.p.n_experts];
-    const auto run = [&](int64_t task, int worker) {
-        const int64_t i = task / per_weight, t = task % per_weight;
-        const int64_t e = std::upper_bound(tasks, tasks + w.p.n_experts + 1, t) - tasks - 1;
-        const int64_t row_blocks = (tasks[e + 1] - tasks[e]) / column_blocks, local = t - tasks[e];
-        const int64_t pair = w.first()[e] + local % row_blocks * rows, n0 = local / row_blocks * columns;
-        run_block(w, {i, e, pair, std::min(rows, w.first()[e + 1] - pair), n0, std::min(columns, w.n - n0)},
-                  worker);
-    };
-    const int64_t total = per_weight * w.p.n_weights;
-    constexpr int64_t worth = 1 << 16;  // as for matmul
-    const auto run_piece = [&](int64_t first, int64_t last, int worker) {
-        for (int64_t t = first; t < last; ++t) run(t, worker);
-    };
-    if (n_pairs * w.k * w.n * w.p.n_weights < worth)
-        run_piece(0, total, 0);
-    else
-        exec.pool->run_stretches(total, run_piece);
+bool gates_experts(const Exec& exec, const OpArgs& gate_up, const OpArgs& glu, const OpArgs& product) {
+    const Work w(exec, gate_up), next(exec, product);
+    const Tensor &both = gate_up.out[0], &routes = gate_up.in[1];
+    return w.p.n_weights == 2 && next.p.n_weights == 1 && next.k == w.n && w.n % GatedExperts::step == 0 &&
+           glu.out[0].cols == w.p.n_used * w.n && routes.data == product.in[1].data &&
+           w.p.n_used == next.p.n_used && w.p.n_experts == next.p.n_experts && !next.operands.f32() &&
+           next.operands.bytes() <= both.rows * both.stride;
+}
+
+void run_gated_experts(const Exec& exec, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
+                       const OpArgs& glu, const OpArgs& product, std::span<std::byte> scratch) {
+    Work w(exec, gate_up), next(exec, product);
+    if (w.max_pairs == 0) return;
+    w.scratch = gate_up_scratch.data();
+    w.operands.place(w.scratch + w.operands_at);
+    // In the place of what gate and up would be: the scratch of the product may be that of x.
+    next.operands.place(gate_up.out[0].data);
+    const int64_t n_pairs = sort_pairs(w);
+    prepare(w, n_pairs);
+    GatedExperts(w, glu, next).multiply(n_pairs);
+    next.scratch = scratch.data();
+    sort_pairs(next);
+    multiply(next, n_pairs);
 }
 
 size_t moe_matmul_scratch(const Exec& exec, const OpArgs& a) {
     return static_cast<size_t>(Work(exec, a).bytes);
-}
-
-namespace {
-
-// Takes the choice from all but the best groups.
-void limit_groups(const MoeRouteParams& p, double* choice, int64_t n) {
-    const int64_t size = n / p.n_groups;
-    std::array<double, max_expert_groups> scores;
-    for (int64_t g = 0; g < p.n_groups; ++g) {
-        double first = -std::numeric_limits<double>::infinity(), second = first;
-        for (int64_t e = g * size; e < (g + 1) * size; ++e) {
-            if (choice[e] > first)
-                second = std::exchange(first, choice[e]);
-            else
-                second = std::max(second, choice[e]);
-        }
-        scores[static_cast<size_t>(g)] = p.gating == Gating::sigmoid && size > 1 ? first + second : first;
-    }
-    const double* const s = scores.data();
-    for (int64_t g = 0; g < p.n_groups; ++g) {
-        int64_t before = 0;
-        for (int64_t o = 0; o < p.n_groups; ++o) before += s[o] > s[g] || (s[o] == s[g] && o < g);
-        if (before >= p.n_groups_used)
-            std::fill_n(choice + g * size, size, -std::numeric_limits<double>::infinity());
-    }
-}
-
-// The largest of `choice`, falling, the lower number first among equals.
-void choose(const double* choice, int64_t n, int64_t used, float* ids) {
-    int64_t before = -1;  // the expert chosen last: the next one comes right behind it
-    for (int64_t j = 0; j < used; ++j) {
-        int64_t best = -1;
-        for (int64_t e = 0; e < n; ++e) {
-            const bool free =
-                before < 0 || choice[e] < choice[before] || (choice[e] == choice[before] && e > before);
-            if (free && (best < 0 || choice[e] > choice[best])) best = e;
-        }
-        before = std::max<int64_t>(best, 0);  // none is free only among NaNs
-        ids[j] = static_cast<float>(before);
-    }
-}
-
-// `choice` is scratch for n numbers; bias and scales may be null.
-void route_row(const MoeRouteParams& p, const float* x, const float* bias, const float* scales, int64_t n,
-               double* choice, float* out) {
-    const bool plain = !bias && p.n_groups == 1;  // the logits fall as the scores do
-    const float top = *std::max_element(x, x + n);
-    double total = 1;
-    const auto score = [&](int64_t e) {
-        if (p.gating == Gating::sigmoid) return 1 / (1 + std::exp(-static_cast<double>(x[e])));
-        return std::exp(static_cast<double>(x[e] - top)) / total;
-    };
-    if (p.gating == Gating::softmax && !(plain && p.normalize)) {
-        total = 0;
-        for (int64_t e = 0; e < n; ++e) total += std::exp(static_cast<double>(x[e] - top));
-    }
-    for (int64_t e = 0; e < n; ++e)
-        choice[e] = static_cast<double>(plain ? x[e] : 0) + (plain ? 0 : score(e)) +
-                    static_cast<double>(bias ? bias[e] : 0);
-    if (p.n_groups > 1) limit_groups(p, choice, n);
-    choose(choice, n, p.n_used, out);
-    float* const weights = out + p.n_used;
-    double sum = 0;
-    for (int64_t j = 0; j < p.n_used; ++j) {
-        choice[j] = score(static_cast<int64_t>(out[j]));
-        sum += choice[j];
-    }
-    const double factor = static_cast<double>(p.scale) / (p.normalize ? sum : 1);
-    for (int64_t j = 0; j < p.n_used; ++j) {
-        const double own = scales ? static_cast<double>(scales[static_cast<int64_t>(out[j])]) : 1;
-        weights[j] = static_cast<float>(choice[j] * factor * own);
-    }
-}
-
-}  // namespace
-
-size_t moe_route_scratch(const Exec& exec, const OpArgs& a) {
-    return static_cast<size_t>(a.in[0].cols * exec.pool->size()) * sizeof(double);
-}
-
-void run_moe_route(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
-    const auto& p = a.params->as<MoeRouteParams>();
-    const Tensor &logits = a.in[0], &bias = a.in[1], &scales = a.in[2], &out = a.out[0];
-    const int64_t n = logits.cols;
-    exec.rows(logits.rows, n * (p.n_used + 8), [&](int64_t first, int64_t last, int worker) {
-        double* const choice = reinterpret_cast<double*>(scratch.data()) + worker * n;
-        for (int64_t t = first; t < last; ++t)
-            route_row(p, logits.row(t), bias ? bias.row(0) : nullptr, scales ? scales.row(0) : nullptr, n,
-                      choice, out.row(t));
-    });
-}
-
-void run_moe_sum(const Exec& exec, const OpArgs& a, std::span<std::byte>) {
-    const Tensor &y = a.in[0], &routes = a.in[1], &shared = a.in[2], &gate = a.in[3], &out = a.out[0];
-    const int64_t used = routes.cols / 2;
-    exec.rows(y.rows, 2 * y.cols, [&](int64_t first, int64_t last, int) {
-        for (int64_t t = first; t < last; ++t) {
-            float* const to = out.row(t);
-            std::fill_n(to, out.cols, 0.0f);
-            for (int64_t j = 0; j < used; ++j)
-                exec.kernels->rows.add(to, y.row(t) + j * out.cols, routes.row(t)[used + j], to, out.cols);
-            if (!shared) continue;
-            const float share = gate ? 1 / (1 + std::exp(-gate.row(t)[0])) : 1.0f;
-            exec.kernels->rows.add(to, shared.row(t), share, to, out.cols);
-        }
-    });
 }
 
 }  // namespace nibble::cpu
