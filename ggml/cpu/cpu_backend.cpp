@@ -65,15 +65,11 @@ size_t run_joined(const cpu::Exec& exec, std::span<const BoundInstr> i) {
         return 2;
     }
     if (i.size() < 3 || !is_glu_read_by_next(*i[1].instr) || i[0].instr->op != i[2].instr->op) return 0;
-    const auto gated = [&](const auto& can, const auto& run) {
-        if (!ends_in(i[0], i[1]) || !begins_with(i[2], i[1])) return size_t{0};
-        if (!can(exec, i[0].args(), i[1].args(), i[2].args())) return size_t{0};
-        run(exec, i[0].args(), i[0].scratch, i[1].args(), i[2].args(), i[2].scratch);
-        return size_t{3};
-    };
-    if (is(0, matmul_op)) return gated(cpu::gates_product, cpu::run_gated_product);
-    if (is(0, moe_matmul_op)) return gated(cpu::gates_experts, cpu::run_gated_experts);
-    return 0;
+    const auto run = is(0, matmul_op)       ? cpu::run_gated_product
+                     : is(0, moe_matmul_op) ? cpu::run_gated_experts
+                                            : nullptr;
+    if (!run || !ends_in(i[0], i[1]) || !begins_with(i[2], i[1])) return 0;
+    return run(exec, i[0].args(), i[0].scratch, i[1].args(), i[2].args(), i[2].scratch) ? 3 : 0;
 }
 
 // The weights of the second product from here on: the one behind that which runs now or is the next one.

@@ -69,9 +69,8 @@ void run_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 // f32: it becomes that at once.
 void run_glu_matmul(const Exec&, const OpArgs& glu, const OpArgs& product, std::span<std::byte> scratch);
 // A product whose x a gated unit gives of what the product before gives: where kernels make that of both sums
-// at once, neither is written. With the memory of all three.
-bool gates_product(const Exec&, const OpArgs& gate_up, const OpArgs& glu, const OpArgs& product);
-void run_gated_product(const Exec&, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
+// at once, neither is written. With the memory of all three. False: they do not, and nothing was done.
+bool run_gated_product(const Exec&, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
                        const OpArgs& glu, const OpArgs& product, std::span<std::byte> scratch);
 size_t matmul_scratch(const Exec&, const OpArgs& shapes);
 
@@ -79,8 +78,7 @@ void run_moe_route(const Exec&, const OpArgs&, std::span<std::byte>);
 void run_moe_matmul(const Exec&, const OpArgs&, std::span<std::byte> scratch);
 size_t moe_matmul_scratch(const Exec&, const OpArgs& shapes);
 // Likewise of experts, however few rows there are.
-bool gates_experts(const Exec&, const OpArgs& gate_up, const OpArgs& glu, const OpArgs& product);
-void run_gated_experts(const Exec&, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
+bool run_gated_experts(const Exec&, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
                        const OpArgs& glu, const OpArgs& product, std::span<std::byte> scratch);
 size_t moe_route_scratch(const Exec&, const OpArgs& shapes);
 void run_moe_sum(const Exec&, const OpArgs&, std::span<std::byte>);

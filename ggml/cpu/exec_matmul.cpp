@@ -232,25 +232,21 @@ void run_glu_matmul(const Exec& exec, const OpArgs& glu, const OpArgs& a, std::s
     multiply(exec, a, operands, scratch.data() + operands.bytes());
 }
 
-bool gates_product(const Exec& exec, const OpArgs& gate_up, const OpArgs& glu, const OpArgs& product) {
-    const auto n_weights = gate_up.params->as<MatmulParams>().n_weights;
-    const int64_t rows = gate_up.in[0].rows, cols = glu.out[0].cols;
-    if (rows <= few_rows || gate_up.in[1] || n_weights > 2) return false;
-    static_assert(bf16_step == int8_block);
-    if (cols % bf16_step != 0 || gate_up.out[0].stride != gate_up.out[0].cols * 4) return false;
-    const GatedWeights w(gate_up);
-    if (w.gate.type != w.up.type || w.gate.rows != cols || w.up.rows != cols ||
-        w.gate.layout != Layout::packed || w.up.layout != Layout::packed)
-        return false;
-    const Operand operand = exec.kernels->matmul.gated_operand;
-    return operands_of(exec, gate_up).only(operand) && operands_of(exec, product).only(operand);
-}
-
-void run_gated_product(const Exec& exec, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
+bool run_gated_product(const Exec& exec, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
                        const OpArgs& glu, const OpArgs& product, std::span<std::byte> scratch) {
+    const auto n_weights = gate_up.params->as<MatmulParams>().n_weights;
     const Tensor& x = gate_up.in[0];
+    const int64_t cols = glu.out[0].cols;
+    if (x.rows <= few_rows || gate_up.in[1] || n_weights > 2) return false;
+    if (cols % bf16_step != 0 || gate_up.out[0].stride != gate_up.out[0].cols * 4) return false;
     const GatedWeights weights(gate_up);
+    const Tensor &gate = weights.gate, &up = weights.up;
+    if (gate.type != up.type || gate.rows != cols || up.rows != cols || gate.layout != Layout::packed ||
+        up.layout != Layout::packed)
+        return false;
     Operands operands = operands_of(exec, gate_up), next = operands_of(exec, product);
+    const Operand operand = exec.kernels->matmul.gated_operand;
+    if (!operands.only(operand) || !next.only(operand)) return false;
     operands.place(gate_up_scratch.data());
     // What gate and up would be is not written, and takes more room.
     next.place(gate_up.out[0].data);
@@ -258,25 +254,20 @@ void run_gated_product(const Exec& exec, const OpArgs& gate_up, std::span<std::b
     std::byte* const workers = gate_up_scratch.data() + operands.bytes();
     const size_t per_worker = worker_scratch(exec, gate_up);
     const int64_t step = round_up(2 * exec.kernels->matmul.shape.column_step, bf16_step);
-    const Cut cut = cut_work(exec, {&weights.gate, 1}, x.rows, step);
-    each_block(exec, cut, x.rows, x.rows * x.cols * 2 * weights.gate.rows,
+    const Cut cut = cut_work(exec, {&gate, 1}, x.rows, step);
+    each_block(exec, cut, x.rows, x.rows * x.cols * 2 * gate.rows,
                [&](size_t, int64_t r0, int64_t first, int64_t last, int worker) {
                    const int64_t n0 = first * cut.columns;
-                   GatedBlock b;
-                   b.gate = block_of(exec, operands, x, weights.gate, n0, (last - first) * cut.columns, r0,
-                                     cut.rows);
+                   GatedBlock b = next.gated(glu.params->as<GluParams>(), r0, n0);
+                   b.gate = block_of(exec, operands, x, gate, n0, (last - first) * cut.columns, r0, cut.rows);
                    b.gate.bias = weights.gate_bias ? weights.gate_bias + n0 : nullptr;
                    b.gate.scratch = workers + static_cast<size_t>(worker) * per_worker;
-                   b.up = weights.up.row<std::byte>(n0);
+                   b.up = up.row<std::byte>(n0);
                    b.up_bias = weights.up_bias ? weights.up_bias + n0 : nullptr;
-                   b.params = &glu.params->as<GluParams>();
-                   b.glu = exec.kernels->rows.glu;
-                   b.quantize = exec.kernels->pack.quantize;
-                   next.give(b, r0);
-                   b.column = n0;
                    exec.kernels->matmul.gated(b);
                });
     multiply(exec, product, next, scratch.data());
+    return true;
 }
 
 size_t matmul_scratch(const Exec& exec, const OpArgs& a) {

@@ -1,7 +1,6 @@
 // moe_matmul: pairs of row and chosen expert, sorted by expert, go through the matmul kernels expert by
 // expert, so that a batch reads each expert's weights once and a single row only those it uses.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "ggml/cpu/exec.h"
@@ -195,10 +194,6 @@ void multiply(const Work& w, int64_t n_pairs) {
 // A gate and what it gates, as the operands of the product behind them.
 class GatedExperts {
   public:
-    // Columns are cut at whole blocks of those.
-    static constexpr int64_t step = int8_block;
-    static_assert(int8_block == bf16_step);
-
     GatedExperts(const Work& gate_up, const OpArgs& glu, const Work& product)
         : w_(gate_up), next_(product.operands), params_(glu.params->as<GluParams>()) {
         const Tensor &gate = w_.weight(0), &up = w_.weight(1);
@@ -208,7 +203,7 @@ class GatedExperts {
     }
 
     void multiply(int64_t n_pairs) const {
-        const int64_t steps = round_up(w_.exec.kernels->matmul.shape.column_step, step);
+        const int64_t steps = round_up(w_.exec.kernels->matmul.shape.column_step, int8_block);
         // A row may have an expert twice.
         int64_t rows = 1;
         for (int64_t e = 0; e < w_.p.n_experts; ++e) rows = std::max(rows, w_.first()[e + 1] - w_.first()[e]);
@@ -220,16 +215,11 @@ class GatedExperts {
 
   private:
     void at_once(const Block& k, int worker) const {
-        GatedBlock b;
+        GatedBlock b = next_.gated(params_, k.pair, k.n0);
         b.gate = product_of(w_, k, worker);
         const MatmulBlock up = product_of(w_, beside(k), worker);
         b.up = up.w;
         b.up_bias = up.bias;
-        b.params = &params_;
-        b.glu = w_.exec.kernels->rows.glu;
-        b.quantize = w_.exec.kernels->pack.quantize;
-        next_.give(b, k.pair);
-        b.column = k.n0;
         w_.exec.kernels->matmul.gated(b);
     }
     void one_by_one(const Block& k, int worker) const {
@@ -270,29 +260,27 @@ void run_moe_matmul(const Exec& exec, const OpArgs& a, std::span<std::byte> scra
     multiply(w, n_pairs);
 }
 
-bool gates_experts(const Exec& exec, const OpArgs& gate_up, const OpArgs& glu, const OpArgs& product) {
-    const Work w(exec, gate_up), next(exec, product);
-    const Tensor &both = gate_up.out[0], &routes = gate_up.in[1];
-    return w.p.n_weights == 2 && next.p.n_weights == 1 && next.k == w.n && w.n % GatedExperts::step == 0 &&
-           glu.out[0].cols == w.p.n_used * w.n && routes.data == product.in[1].data &&
-           w.p.n_used == next.p.n_used && w.p.n_experts == next.p.n_experts && !next.operands.f32() &&
-           next.operands.bytes() <= both.rows * both.stride;
-}
-
-void run_gated_experts(const Exec& exec, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
+bool run_gated_experts(const Exec& exec, const OpArgs& gate_up, std::span<std::byte> gate_up_scratch,
                        const OpArgs& glu, const OpArgs& product, std::span<std::byte> scratch) {
     Work w(exec, gate_up), next(exec, product);
-    if (w.max_pairs == 0) return;
+    const Tensor &both = gate_up.out[0], &routes = gate_up.in[1];
+    if (w.p.n_weights != 2 || next.p.n_weights != 1 || next.k != w.n || w.n % int8_block != 0 ||
+        glu.out[0].cols != w.p.n_used * w.n || routes.data != product.in[1].data ||
+        w.p.n_used != next.p.n_used || w.p.n_experts != next.p.n_experts || next.operands.f32() ||
+        next.operands.bytes() > both.rows * both.stride)
+        return false;
+    if (w.max_pairs == 0) return true;
     w.scratch = gate_up_scratch.data();
     w.operands.place(w.scratch + w.operands_at);
     // In the place of what gate and up would be: the scratch of the product may be that of x.
-    next.operands.place(gate_up.out[0].data);
+    next.operands.place(both.data);
     const int64_t n_pairs = sort_pairs(w);
     prepare(w, n_pairs);
     GatedExperts(w, glu, next).multiply(n_pairs);
     next.scratch = scratch.data();
     sort_pairs(next);
     multiply(next, n_pairs);
+    return true;
 }
 
 size_t moe_matmul_scratch(const Exec& exec, const OpArgs& a) {

@@ -11,6 +11,7 @@
 namespace nibble::cpu {
 
 inline constexpr int64_t cache_line = 64;
+static_assert(bf16_step == int8_block);  // columns are cut at multiples of both
 
 class Operands {
   public:
@@ -67,12 +68,18 @@ class Operands {
         if (int8_) b.xq = {int8_row(row).q, int8_row(row).blocks, int8_row(row).halves};
     }
 
-    // Where a kernel writes itself, from `row` on, the first of a tile: what weights of b's kind are
-    // multiplied by.
-    void give(GatedBlock& b, int64_t row) const {
+    // A gated unit that writes these itself, from `row` on, the first of a tile, and from `column`; of what
+    // is still to be filled in.
+    GatedBlock gated(const GluParams& params, int64_t row, int64_t column) const {
+        GatedBlock b;
+        b.params = &params;
+        b.glu = exec_.kernels->rows.glu;
+        b.quantize = exec_.kernels->pack.quantize;
         if (bf16_) b.bf16 = bf16_row(row);
         if (int8_) b.int8 = int8_row(row);
         b.out_stride = stride_;
+        b.column = column;
+        return b;
     }
 
   private:

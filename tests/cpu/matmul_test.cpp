@@ -73,22 +73,25 @@ TEST_CASE("a gated unit goes into the product behind it, with the bits that both
 }
 
 TEST_CASE("gate and up end in their unit, with the bits that the three instructions have by themselves") {
-    constexpr int64_t n = 40, k = 256;
+    constexpr int64_t n = 40;
     struct Case {
         int64_t rows, cols;
         bool one_weight, bias;
         GluParams params;
+        int64_t k = 320;
     };
-    const Case cases[] = {{33, 64, false, false, {}},  {70, 96, false, true, {Activation::gelu_tanh, 0, 0}},
-                          {600, 96, true, true, {}},   {40, 1088, false, false, {Activation::silu, 1.5f, 1}},
-                          {40, 1088, true, false, {}}, {40, 80, false, false, {}},
-                          {51, 256, false, true, {}}};
+    const Case cases[] = {
+        {33, 64, false, false, {}},      {70, 96, false, true, {Activation::gelu_tanh, 0, 0}},
+        {600, 96, true, true, {}},       {40, 1088, false, false, {Activation::silu, 1.5f, 1}},
+        {40, 1088, true, false, {}},     {40, 80, false, false, {}},
+        {51, 256, false, true, {}, 512}, {35, 64, false, false, {}, 2048}};
     for (const KernelTable* t : tables())
         for (const Type type :
              {Type::bf16, Type::q8_0, Type::q4_0, Type::q5_1, Type::nf4, Type::q4_k, Type::q6_k})
             for (const Case& c : cases) {
                 INFO(t->name << " " << info(type).name << " " << c.rows << " x " << c.cols);
-                if (c.cols % info(type).block_len != 0) continue;
+                const int64_t k = c.k;
+                if (c.cols % info(type).block_len != 0 || k % info(type).block_len != 0) continue;
                 const auto b = CpuBackend::create({2, "", true, t, false});
                 REQUIRE(b);
                 const auto placed = [&](int64_t rows, int64_t cols, uint32_t seed) {

@@ -15,7 +15,7 @@ constexpr int64_t streamed_rows = 4 * stream_rows;
 constexpr int64_t least_stretch = 32 * 1024;
 // Most panels that share the words of a tile's activations.
 constexpr int64_t word_panels = word_sums ? 4 : 1;
-// Columns of a gate and of what it gates whose sums lie side by side: so many make a block of int8.
+// Columns whose sums lie side by side: of a gate, and as many of what it gates, which make a block of int8.
 constexpr int64_t gated_columns = 2 * int8_block;
 constexpr int64_t tile_bytes =
     block_rows * 4 * (gated_columns > panel_columns ? gated_columns : panel_columns);
