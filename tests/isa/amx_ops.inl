@@ -43,16 +43,20 @@ class TileUnitOfThread {
     }
 
     // Even and odd columns are two chains of fused operations, added to each other and then to the sum;
-    // numbers below the normal ones count as zero, on the way in and out.
+    // numbers below the normal ones count as zero, on the way in and out. Eight columns of the sum at a time;
+    // behind the row's last they are zeros, and stay so.
     [[gnu::noinline]] void dot_bf16(int sum, int a, int b) {
-        each_sum(sum, a, b, [&](int r, int n, int pairs) {
-            float chain[2] = {0, 0};
-            for (int k = 0; k < 2 * pairs; ++k)
-                chain[k % 2] =
-                    normal(std::fma(from_bf16(at<uint16_t>(a, r, k)),
-                                    from_bf16(at<uint16_t>(b, k / 2, 2 * n + k % 2)), chain[k % 2]));
-            put(sum, r, n, normal(normal(at<float>(sum, r, n)) + normal(chain[0] + chain[1])));
-        });
+        must_match(sum, a, b);
+        for (int r = 0; r < tiles_[sum].rows; ++r)
+            for (int n = 0; n < tiles_[sum].row_bytes / 4; n += 8) {
+                __m256 first = _mm256_setzero_ps(), second = first;
+                for (int k = 0; k < tiles_[b].rows; ++k) {
+                    const __m256i x = _mm256_set1_epi32(at<int32_t>(a, r, k)), y = at<__m256i>(b, k, n);
+                    first = add_products<false>(first, x, y);
+                    second = add_products<true>(second, x, y);
+                }
+                put(sum, r, n, normal(normal(at<__m256>(sum, r, n)) + normal(first + second)));
+            }
     }
     [[gnu::noinline]] void dot_int8(int sum, int a, int b) {
         each_sum(sum, a, b, [&](int r, int n, int quads) {
@@ -74,22 +78,30 @@ class TileUnitOfThread {
         must_hold(tiles_[t].rows > 0);
         return tiles_[t];
     }
+    // A number of a row, or what begins with the row's i-th four bytes.
+    template <class T>
+    static int offset(int i) {
+        return i * static_cast<int>(sizeof(T) < 4 ? sizeof(T) : 4);
+    }
     template <class T>
     T at(int t, int row, int i) const {
         T value;
-        std::memcpy(&value, tiles_[t].data[row] + i * static_cast<int>(sizeof(T)), sizeof value);
+        std::memcpy(&value, tiles_[t].data[row] + offset<T>(i), sizeof value);
         return value;
     }
     template <class T>
     void put(int t, int row, int i, T value) {
-        std::memcpy(tiles_[t].data[row] + i * static_cast<int>(sizeof(T)), &value, sizeof value);
+        std::memcpy(tiles_[t].data[row] + offset<T>(i), &value, sizeof value);
+    }
+    void must_match(int sum, int a, int b) {
+        must_hold(sum != a && sum != b && a != b);
+        must_hold(configured(sum).rows == configured(a).rows && tiles_[sum].row_bytes == tiles_[b].row_bytes);
+        must_hold(tiles_[a].row_bytes == 4 * configured(b).rows);
     }
     // add(row, column, units of four bytes in a row of a) for every number of the sum.
     template <class Add>
     void each_sum(int sum, int a, int b, Add add) {
-        must_hold(sum != a && sum != b && a != b);
-        must_hold(configured(sum).rows == configured(a).rows && tiles_[sum].row_bytes == tiles_[b].row_bytes);
-        must_hold(tiles_[a].row_bytes == 4 * configured(b).rows);
+        must_match(sum, a, b);
         for (int r = 0; r < tiles_[sum].rows; ++r)
             for (int n = 0; n < tiles_[sum].row_bytes / 4; ++n) add(r, n, tiles_[b].rows);
     }

@@ -298,7 +298,6 @@ inline __m256i _mm512_cvtps_ph(__m512 a, int) {  // to nearest
 
 // AVX512-BF16. Numbers below the normal ones count as zero, on the way in and out.
 inline float normal(float x) { return std::fabs(x) < std::numeric_limits<float>::min() ? 0 * x : x; }
-inline float from_bf16(uint16_t bits) { return normal(bf16_to_f32(bits)); }
 inline uint16_t nearest_bf16(float x) { return f32_to_bf16(normal(x)); }
 [[gnu::noinline]] inline __m256bh _mm512_cvtneps_pbh(__m512 a) {
     const auto in = bits_as<Lanes<float>>(a);
@@ -312,16 +311,30 @@ inline uint16_t nearest_bf16(float x) { return f32_to_bf16(normal(x)); }
     for (int i = 0; i < 32; ++i) words[i] = nearest_bf16(in[i / 16].lane[i % 16]);
     return bits_as<__m512bh>(words);
 }
-// The second products of the pairs before the first, each added with one rounding.
+// The same of eight numbers at once: these are most of what is worked out in software here.
+inline __m256 normal(__m256 x) {
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    const __m256 below = _mm256_cmp_ps(_mm256_and_ps(x, magnitude),
+                                       _mm256_set1_ps(std::numeric_limits<float>::min()), _CMP_LT_OQ);
+    return _mm256_andnot_ps(_mm256_and_ps(below, magnitude), x);
+}
+// sum + a * b, rounded once, of the first numbers of pairs or of the second ones.
+template <bool second>
+inline __m256 add_products(__m256 sum, __m256i a, __m256i b) {
+    const auto numbers = [](__m256i pairs) {
+        const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+        return normal(
+            _mm256_castsi256_ps(second ? _mm256_and_si256(pairs, high) : _mm256_slli_epi32(pairs, 16)));
+    };
+    return normal(_mm256_fmadd_ps(numbers(a), numbers(b), normal(sum)));
+}
+// The second products of the pairs before the first.
 [[gnu::noinline]] inline __m512 _mm512_dpbf16_ps(__m512 sum, __m512bh a, __m512bh b) {
-    const auto x = bits_as<Lanes<uint16_t>>(a), y = bits_as<Lanes<uint16_t>>(b);
-    Lanes<float> out = bits_as<Lanes<float>>(sum);
-    for (int i = 0; i < 32; ++i) {
-        const int at = 2 * (i / 2) + 1 - i % 2;
-        float& s = out.lane[i / 2];
-        s = normal(std::fma(from_bf16(x.lane[at]), from_bf16(y.lane[at]), normal(s)));
-    }
-    return bits_as<__m512>(out);
+    const auto half = [&](int i) {
+        return add_products<false>(add_products<true>(sum.half[i], a.half[i], b.half[i]), a.half[i],
+                                   b.half[i]);
+    };
+    return join(half(0), half(1));
 }
 
 // Of simd/avx512_settled.inl: nothing to be kept in its place.
