@@ -144,11 +144,14 @@ inline void decode_values(const AttentionBlock& b, const AttentionTile<P>& t, in
     if (const int64_t known = (n + P::size - 1) / P::size; P::depth > 1 && known < P::depth)
         std::memset(t.values + known * t.v_cols, 0, static_cast<size_t>((P::depth - known) * t.v_cols) * 4);
     const auto direct = [&]<class Row>() {
+        constexpr int V = 16 / lanes;  // v_cols is a multiple of this
+        auto* out = t.values;
         for (int64_t j = 0; j < n; j += P::size)
-            for (int64_t i = 0; i < dim; i += lanes) {
-                typename P::Vector x[1];
-                P::template value<Row, 1>(rows + j * stride, stride, n - j, i, x);
-                P::write(t.values + j / P::size * t.v_cols + i, x[0]);
+            for (int64_t i = 0; i < dim; i += V * lanes, out += V * lanes) {
+                typename P::Vector x[V];
+                P::template value<Row, V>(rows + j * stride, stride, n - j, i, x);
+#pragma GCC unroll 4
+                for (int v = 0; v < V; ++v) P::write(out + v * lanes, x[v]);
             }
     };
     if (dim == t.v_cols && visit_row(b.v_cache.type, direct)) return;
@@ -174,12 +177,20 @@ inline void load_keys(const Tensor& cache, int64_t head_dim, const AttentionTile
     if (const int64_t known = head_dim / P::size; P::depth > 1 && known < t.units)
         std::memset(t.keys + known * chunk_keys, 0, static_cast<size_t>((t.units - known) * chunk_keys) * 4);
     if (cache.layout == Layout::key_tiles) {
+        const auto* const tiles = cache.row<std::byte>(cache_row);
         visit_row(cache.type, [&]<class Row>() {
-            for (int64_t j = 0; j < n; j += lanes)
-                each_column<P, Row, 1, false>(cache.row<std::byte>(cache_row), head_dim, j,
-                                              [&](int64_t i, const typename P::Vector(&x)[1]) {
-                                                  P::write(t.keys + i * chunk_keys + j, x[0]);
+            const auto some = [&]<int V>(int64_t j) {
+                auto* const keys = t.keys + j;
+                each_column<P, Row, V, false>(tiles, head_dim, j,
+                                              [=](int64_t i, const typename P::Vector(&x)[V]) {
+#pragma GCC unroll 2
+                                                  for (int v = 0; v < V; ++v)
+                                                      P::write(keys + i * chunk_keys + v * lanes, x[v]);
                                               });
+            };
+            int64_t j = 0;
+            for (; j + lanes < n; j += 2 * lanes) some.template operator()<2>(j);
+            if (j < n) some.template operator()<1>(j);
         });
         return;
     }

@@ -44,7 +44,7 @@ inline F exp2(F x) {
     p = fma(p, r, set1(0.0555038117f));
     p = fma(p, r, set1(0.240223497f));
     p = fma(p, r, set1(0.693147182f));
-    return scale_by_power(fma(p, r, set1(1)), n) - set1(0x1p-126f);
+    return scale_by_normal_power(fma(p, r, set1(1)), n) - set1(0x1p-126f);
 }
 
 inline F sigmoid(F x) { return set1(1) / (set1(1) + exp(zero() - x)); }

@@ -37,6 +37,8 @@ inline F scale_by_power(F a, F n) {
     const I whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
     return a * power_of_two(half) * power_of_two(_mm256_sub_epi32(whole, half));
 }
+// a * 2^n where 2^n is a normal number.
+inline F scale_by_normal_power(F a, F n) { return a * power_of_two(_mm256_cvtps_epi32(n)); }
 inline float sum(F v) {
     const __m128 b = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));

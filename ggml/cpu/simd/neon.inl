@@ -35,6 +35,8 @@ inline F scale_by_power(F a, F n) {
     const I whole = vcvtnq_s32_f32(n), half = vshrq_n_s32(whole, 1);
     return a * power_of_two(half) * power_of_two(vsubq_s32(whole, half));
 }
+// a * 2^n where 2^n is a normal number.
+inline F scale_by_normal_power(F a, F n) { return a * power_of_two(vcvtnq_s32_f32(n)); }
 inline float sum(F v) { return vaddvq_f32(v); }
 inline float max_of(F v) { return vmaxvq_f32(v); }
 

@@ -45,6 +45,8 @@ inline F scale_by_power(F a, F n) {
     const I whole = to_int(min(max(n, set1(-200)), set1(200))), half = whole >> 1;
     return a * power_of_two(half) * power_of_two(whole - half);
 }
+// a * 2^n where 2^n is a normal number.
+inline F scale_by_normal_power(F a, F n) { return a * power_of_two(to_int(n)); }
 inline float sum(F v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 inline float max_of(F v) {
     const float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
