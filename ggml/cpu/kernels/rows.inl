@@ -63,13 +63,14 @@ inline F activated(F x) {
     return x;
 }
 
-// Calls fn with the activation as a type, so that the choice is made once per row.
+// Calls fn with the activation as a type, so that the choice is made once per row. Inlined by force: rows may
+// be as short as a block, and fn would be handed over through memory.
 template <Activation act>
 struct ActivationTag {
     static constexpr Activation value = act;
 };
 template <class Fn>
-inline void with_activation(Activation act, Fn fn) {
+[[gnu::always_inline]] inline void with_activation(Activation act, const Fn& fn) {
     switch (act) {
         case Activation::silu:
             return fn(ActivationTag<Activation::silu>{});

@@ -17,7 +17,9 @@ inline __m256i first_lanes(int64_t n) {
 inline F zero() { return _mm256_setzero_ps(); }
 inline F set1(float x) { return _mm256_set1_ps(x); }
 inline F load(const float* p) { return _mm256_loadu_ps(p); }
-inline F load_n(const float* p, int64_t n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+inline F load_n(const float* p, int64_t n) {
+    return n >= lanes ? load(p) : _mm256_maskload_ps(p, first_lanes(n));
+}
 inline void store(float* p, F v) { _mm256_storeu_ps(p, v); }
 // AMD's processors up to Zen 3 make some forty operations of a masked store.
 inline void store_n(float* p, F v, int64_t n) {
