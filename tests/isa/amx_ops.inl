@@ -59,12 +59,14 @@ class TileUnitOfThread {
             }
     }
     [[gnu::noinline]] void dot_int8(int sum, int a, int b) {
-        each_sum(sum, a, b, [&](int r, int n, int quads) {
-            int32_t total = at<int32_t>(sum, r, n);
-            for (int k = 0; k < 4 * quads; ++k)
-                total += at<int8_t>(a, r, k) * at<int8_t>(b, k / 4, 4 * n + k % 4);
-            put(sum, r, n, total);
-        });
+        must_match(sum, a, b);
+        for (int r = 0; r < tiles_[sum].rows; ++r)
+            for (int n = 0; n < tiles_[sum].row_bytes / 4; ++n) {
+                int32_t total = at<int32_t>(sum, r, n);
+                for (int k = 0; k < 4 * tiles_[b].rows; ++k)
+                    total += at<int8_t>(a, r, k) * at<int8_t>(b, k / 4, 4 * n + k % 4);
+                put(sum, r, n, total);
+            }
     }
 
   private:
@@ -97,13 +99,6 @@ class TileUnitOfThread {
         must_hold(sum != a && sum != b && a != b);
         must_hold(configured(sum).rows == configured(a).rows && tiles_[sum].row_bytes == tiles_[b].row_bytes);
         must_hold(tiles_[a].row_bytes == 4 * configured(b).rows);
-    }
-    // add(row, column, units of four bytes in a row of a) for every number of the sum.
-    template <class Add>
-    void each_sum(int sum, int a, int b, Add add) {
-        must_match(sum, a, b);
-        for (int r = 0; r < tiles_[sum].rows; ++r)
-            for (int n = 0; n < tiles_[sum].row_bytes / 4; ++n) add(r, n, tiles_[b].rows);
     }
 
     Tile tiles_[8];
