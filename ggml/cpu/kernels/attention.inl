@@ -137,32 +137,32 @@ inline void write_row(const AttentionParams& p, float m, float l, float* o, cons
 // s[r][j .. j + V vectors) = q[r] . key, from keys in tiles; the same order of additions as fma_block.
 template <class P, class Row, int R, int V>
 inline void score_vectors(const std::byte* tiles, int64_t head_dim, const typename P::Number* q, int64_t j,
-                          float* s) {
+                          int64_t ahead, float* s) {
     const int64_t units = head_dim / P::size;
     F acc[R][V];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
         for (int v = 0; v < V; ++v) acc[r][v] = zero();
-    each_column<P, Row, V, true>(
-        tiles, head_dim, j, [&](int64_t i, const typename P::Vector(&x)[V]) __attribute__((always_inline)) {
+    const auto multiply = [&](int64_t i, const typename P::Vector(&x)[V]) __attribute__((always_inline)) {
 #pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) {
-                const typename P::Vector w = P::broadcast(q + r * units + i);
+        for (int r = 0; r < R; ++r) {
+            const typename P::Vector w = P::broadcast(q + r * units + i);
 #pragma GCC unroll 2
-                for (int v = 0; v < V; ++v) acc[r][v] = P::multiply_add(w, x[v], acc[r][v]);
-            }
-        });
+            for (int v = 0; v < V; ++v) acc[r][v] = P::multiply_add(w, x[v], acc[r][v]);
+        }
+    };
+    each_column<P, Row, V, true>(tiles, head_dim, j, ahead, multiply);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
         for (int v = 0; v < V; ++v) store(s + r * step_stride + j + v * lanes, acc[r][v]);
 }
 
-// Scores s[r][0 .. n) of a tile's R rows with keys [0, n) of a chunk.
+// Scores s[r][0 .. n) of a tile's R rows with keys [0, n) of a chunk; what lies `ahead` is asked for.
 template <int R, class P>
 inline void score_keys(const AttentionBlock& b, const AttentionTile<P>& t, int64_t cache_row, int64_t n,
-                       float* s) {
+                       int64_t ahead, float* s) {
     const int64_t head_dim = b.params->head_dim;
     if (b.k_cache.layout != Layout::key_tiles) {
         load_keys(b.k_cache, head_dim, t, cache_row, n);
@@ -171,9 +171,8 @@ inline void score_keys(const AttentionBlock& b, const AttentionTile<P>& t, int64
     }
     const auto* tiles = b.k_cache.row<std::byte>(cache_row);
     visit_row(b.k_cache.type, [&]<class Row>() {
-        int64_t j = 0;
-        for (; j + lanes < n; j += 2 * lanes) score_vectors<P, Row, R, 2>(tiles, head_dim, t.q, j, s);
-        if (j < n) score_vectors<P, Row, R, 1>(tiles, head_dim, t.q, j, s);
+        each_two_vectors(
+            n, [&]<int V>(int64_t j) { score_vectors<P, Row, R, V>(tiles, head_dim, t.q, j, ahead, s); });
     });
 }
 
@@ -186,8 +185,8 @@ inline void leave_out(const AttentionTile<P>& t, const AttentionStep::Chunk& c) 
 
 // o[r][i .. i + V vectors) += sum over n values of weights[r][j] * value[j].
 template <class P, class Row, int R, int V>
-inline void add_values(const std::byte* values, int64_t stride, int64_t n, const typename P::Number* weights,
-                       int64_t i, float* o, int64_t ldo) {
+inline void add_values(const std::byte* values, int64_t stride, int64_t n, int64_t ahead,
+                       const typename P::Number* weights, int64_t i, float* o, int64_t ldo) {
     F acc[R][V];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
@@ -199,7 +198,7 @@ inline void add_values(const std::byte* values, int64_t stride, int64_t n, const
 #pragma GCC unroll 2
         for (int s = 0; s < P::size; ++s)
             prefetch_lines<V * lanes * Row::bytes / Row::block>(values + s * stride +
-                                                                i / Row::block * Row::bytes + cache_ahead);
+                                                                i / Row::block * Row::bytes + ahead);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
             const typename P::Vector w = P::broadcast(weights + r * step_stride);
@@ -222,23 +221,23 @@ constexpr int value_vecs = P::size > 1 && Row::parts > 1 && R > 4 ? tile_vecs / 
 // to read.
 template <class Row, int R, class P>
 inline void add_rows(const AttentionTile<P>& t, const std::byte* values, int64_t stride, int64_t cols,
-                     const typename P::Number* weights, ChunkRange<P> r) {
+                     int64_t ahead, const typename P::Number* weights, ChunkRange<P> r) {
     values += r.lo * stride;
     weights += r.lo / P::size;
     int64_t i = 0;
     constexpr int V = value_vecs<P, Row, R>;
     for (; i + V * lanes <= cols; i += V * lanes)
-        add_values<P, Row, R, V>(values, stride, r.hi - r.lo, weights, i, t.o, t.v_cols);
+        add_values<P, Row, R, V>(values, stride, r.hi - r.lo, ahead, weights, i, t.o, t.v_cols);
     for (; i < cols; i += lanes)
-        add_values<P, Row, R, 1>(values, stride, r.hi - r.lo, weights, i, t.o, t.v_cols);
+        add_values<P, Row, R, 1>(values, stride, r.hi - r.lo, ahead, weights, i, t.o, t.v_cols);
 }
 template <int R, class P>
 inline void add_chunk(const AttentionBlock& b, const AttentionTile<P>& t, int64_t cache_row,
-                      const AttentionStep::Chunk& c, ChunkRange<P> r) {
+                      const AttentionStep::Chunk& c, ChunkRange<P> r, int64_t ahead) {
     const auto* weights = t.weights(0) + c.at / P::size;
     const auto direct = [&]<class Row>() {
         add_rows<Row, R>(t, b.v_cache.row<std::byte>(cache_row), b.v_cache.stride, b.params->v_head_dim,
-                         weights, r);
+                         ahead, weights, r);
     };
     if (b.params->v_head_dim % lanes == 0 && visit_row(b.v_cache.type, direct)) return;
     decode_values(b, t, cache_row, r.hi);
@@ -314,7 +313,9 @@ inline void softmax_rows(const AttentionBlock& b, const AttentionTile<P>& t, con
 
 // A few tokens' heads against the keys of a step, straight from the cache where its type allows.
 template <class P>
-inline void attend_few(const AttentionBlock& b, const AttentionTile<P>& t, const AttentionStep& step) {
+inline void attend_few(const AttentionBlock& b, const AttentionTile<P>& t, const AttentionStep& step,
+                       const AttentionStep& next) {
+    const Pieces keys(b, b.k_cache, step, next), values(b, b.v_cache, step, next);
     const int64_t page = b.params->page_size, group = b.params->n_heads / b.params->n_kv_heads,
                   rows = b.n_tokens * group;
     for (int64_t i = 0; i < step.count; ++i) {
@@ -323,22 +324,26 @@ inline void attend_few(const AttentionBlock& b, const AttentionTile<P>& t, const
             leave_out(t, c);
             continue;
         }
-        for (int64_t h = 0; h < b.kv_heads; ++h)
+        for (int64_t h = 0; h < b.kv_heads; ++h) {
+            const int64_t ahead = keys.ahead(i, h);
             few_at_a_time(t, h * rows, rows, [&]<int R>(const AttentionTile<P>& part) {
-                score_keys<R>(b, part, c.row + h * page, c.len, part.scores + c.at);
+                score_keys<R>(b, part, c.row + h * page, c.len, ahead, part.scores + c.at);
             });
+        }
     }
     softmax_rows(b, t, step);
     for (int64_t i = 0; i < step.count; ++i) {
         const AttentionStep::Chunk& c = step.chunks[i];
         if (c.row < 0) continue;
-        for (int64_t h = 0; h < b.kv_heads; ++h)
+        for (int64_t h = 0; h < b.kv_heads; ++h) {
+            const int64_t ahead = values.ahead(i, h);
             SeenKeys{&b, &step}.each<P>(c, [&](int64_t token, int64_t n, ChunkRange<P> range) {
                 few_at_a_time(t, h * rows + token * group, n * group,
                               [&]<int R>(const AttentionTile<P>& part) {
-                                  add_chunk<R>(b, part, c.row + h * page, c, range);
+                                  add_chunk<R>(b, part, c.row + h * page, c, range, ahead);
                               });
             });
+        }
     }
 }
 
@@ -391,12 +396,12 @@ inline void attend_split(const AttentionBlock& b, const AttentionTile<P>& t, int
     for (int64_t start = splits.begin(split); start < end; start += step_keys) {
         const AttentionStep step(b, start, end);
         if (step.count == 0) continue;
-        if (P::depth == 1 && rows <= direct_rows) {
-            attend_few(b, t, step);
-            continue;
-        }
         const int64_t after = start + step_keys;
         const AttentionStep next(b, after < end ? after : end, after < end ? end : stop(b.split_end));
+        if (P::depth == 1 && rows <= direct_rows) {
+            attend_few(b, t, step, next);
+            continue;
+        }
         for (int64_t h = 0; h < b.kv_heads; ++h) {
             const bool last = h + 1 == b.kv_heads;
             attend_tile(b, t.part(h * rows, rows), step, h * page, last ? next : step,

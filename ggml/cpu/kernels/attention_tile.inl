@@ -129,6 +129,32 @@ struct ChunkRange {
     bool operator==(const ChunkRange&) const = default;
 };
 
+// The pieces of a step, a chunk of a head each, in the order in which few rows read them: chunk by chunk, and
+// of each all heads of the block. Memory is asked for where what is read `cache_ahead` later lies: behind a
+// head's 4 KiB or so there may be another thread's head, behind a page that of another sequence, and the
+// processor does not foresee more.
+constexpr int64_t cache_ahead = 4096;
+class Pieces {
+  public:
+    Pieces(const AttentionBlock& b, const Tensor& cache, const AttentionStep& step, const AttentionStep& next)
+        : step_(&step), next_(&next), heads_(b.kv_heads), page_(b.params->page_size), stride_(cache.stride) {
+        const int64_t bytes = (page_ < chunk_keys ? page_ : chunk_keys) * stride_;
+        far_ = (cache_ahead + bytes - 1) / bytes;
+    }
+    // Bytes from the piece of head h of chunk i to the one that is asked for meanwhile; 0: there is none.
+    int64_t ahead(int64_t i, int64_t h) const {
+        const int64_t n = h + far_, later = i + n / heads_;
+        const AttentionStep& s = later < step_->count ? *step_ : *next_;
+        const int64_t at = later < step_->count ? later : later - step_->count;
+        if (at >= s.count || s.chunks[at].row < 0) return 0;
+        return (s.chunks[at].row + n % heads_ * page_ - step_->chunks[i].row - h * page_) * stride_;
+    }
+
+  private:
+    const AttentionStep *step_, *next_;
+    int64_t heads_, page_, stride_, far_;
+};
+
 // Asks for the memory of n rows of a cache ahead of their use.
 inline void ask_for(const Tensor& cache, int64_t row, int64_t n) {
     const auto* p = cache.row<std::byte>(row);
@@ -170,6 +196,14 @@ inline void decode_values(const AttentionBlock& b, const AttentionTile<P>& t, in
     }
 }
 
+// Calls fn.operator()<V>(j) for the V vectors from key j on of keys [0, n), two at once while there are two.
+template <class Fn>
+[[gnu::always_inline]] inline void each_two_vectors(int64_t n, Fn fn) {
+    int64_t j = 0;
+    for (; j + lanes < n; j += 2 * lanes) fn.template operator()<2>(j);
+    if (j < n) fn.template operator()<1>(j);
+}
+
 // Keys [0, n) of a chunk -> keys[number][chunk_keys], with anything behind.
 template <class P>
 inline void load_keys(const Tensor& cache, int64_t head_dim, const AttentionTile<P>& t, int64_t cache_row,
@@ -179,18 +213,15 @@ inline void load_keys(const Tensor& cache, int64_t head_dim, const AttentionTile
     if (cache.layout == Layout::key_tiles) {
         const auto* const tiles = cache.row<std::byte>(cache_row);
         visit_row(cache.type, [&]<class Row>() {
-            const auto some = [&]<int V>(int64_t j) {
+            each_two_vectors(n, [&]<int V>(int64_t j) {
                 auto* const keys = t.keys + j;
-                each_column<P, Row, V, false>(tiles, head_dim, j,
+                each_column<P, Row, V, false>(tiles, head_dim, j, 0,
                                               [=](int64_t i, const typename P::Vector(&x)[V]) {
 #pragma GCC unroll 2
                                                   for (int v = 0; v < V; ++v)
                                                       P::write(keys + i * chunk_keys + v * lanes, x[v]);
                                               });
-            };
-            int64_t j = 0;
-            for (; j + lanes < n; j += 2 * lanes) some.template operator()<2>(j);
-            if (j < n) some.template operator()<1>(j);
+            });
         });
         return;
     }

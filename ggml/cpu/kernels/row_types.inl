@@ -1,10 +1,6 @@
 // The types whose rows kernels read without a codec: numbers along a row, keys down the columns of a tile.
 // Code times scale is exact in f32, so these are the codec's numbers to the last bit.
 
-// The memory of a cache that is read so much later: where a head's keys or values end within a page the next
-// head's begin, which the processor does not foresee behind a page of memory.
-constexpr int64_t cache_ahead = 4096;
-
 // Each type: the numbers, bytes and parts of a block; whether its numbers are bf16; V vectors of a row from
 // number i on (a multiple of `lanes`, and of 32 where that is less than V vectors); and a block of `lanes`
 // keys, whose columns are numbered from its first.
@@ -27,11 +23,8 @@ struct FloatRow {
     struct Keys {
         const std::byte* at;
         Keys(const std::byte* block_of_tile, int64_t key) : at(block_of_tile + key * bytes) {}
-        template <bool ahead>
-        F column(int, int64_t) const {
-            if constexpr (ahead) prefetch_lines<1>(at + cache_ahead);
-            return numbers(at);
-        }
+        const std::byte* bytes_of(int64_t) const { return at; }
+        F column(int, int64_t) const { return numbers(at); }
     };
 };
 
@@ -78,12 +71,8 @@ struct ScaledRow {
         Keys(const std::byte* block_of_tile, int64_t key)
             : scale(load_f16(reinterpret_cast<const uint16_t*>(block_of_tile) + key)),
               at(block_of_tile + 2 * key_tile_rows + key) {}
-        template <bool ahead>
-        F column(int part, int64_t i) const {
-            const std::byte* codes = at + i * key_tile_rows;
-            if (ahead && part == 0) prefetch_lines<1>(codes + cache_ahead);
-            return scale * Codes::load(codes, part);
-        }
+        const std::byte* bytes_of(int64_t i) const { return at + i * key_tile_rows; }
+        F column(int part, int64_t i) const { return scale * Codes::load(bytes_of(i), part); }
     };
 };
 
@@ -100,11 +89,15 @@ inline bool visit_row(Type type, Fn fn) {
 }
 
 // Calls fn(i, x) for every number i of P in the columns of V vectors of keys from key j on, in order. `tiles`
-// starts with key 0 of a tile (ggml/program/key_tiles.h); head_dim is `d`, a multiple of P::size. `ahead`:
-// asks for the memory cache_ahead of what it reads.
-template <class P, class Row, int V, bool ahead, class Fn>
-[[gnu::always_inline]] inline void each_column(const std::byte* tiles, int64_t d, int64_t j, Fn fn) {
+// starts with key 0 of a tile (ggml/program/key_tiles.h); head_dim is `d`, a multiple of P::size. `asks`: for
+// the memory `ahead` of what it reads.
+template <class P, class Row, int V, bool asks, class Fn>
+[[gnu::always_inline]] inline void each_column(const std::byte* tiles, int64_t d, int64_t j, int64_t ahead,
+                                               Fn fn) {
     static_assert(V <= 2);
+    constexpr int column_vecs = key_tile_rows > lanes ? key_tile_rows / lanes : 1;
+    constexpr int64_t column_bytes =
+        (V < column_vecs ? V : column_vecs) * lanes * (Row::block == 1 ? Row::bytes : 1);
     constexpr int64_t stretch = Row::block / Row::parts, block = Row::block > P::size ? Row::block : P::size;
     const int64_t tile_bytes = d / Row::block * Row::bytes * key_tile_rows;
     for (int64_t b = 0; b < d; b += block, tiles += block / Row::block * Row::bytes * key_tile_rows) {
@@ -114,12 +107,18 @@ template <class P, class Row, int V, bool ahead, class Fn>
                 typename Row::Keys(tiles + key / key_tile_rows * tile_bytes + of * Row::bytes * key_tile_rows,
                                    key % key_tile_rows);
         };
+        // Once for each part of a column that lies in one piece.
+        const auto ask = [&](int part, auto bytes_of) __attribute__((always_inline)) {
+            if (!asks || part > 0) return;
+            for (int v = 0; v < V; v += column_vecs)
+                for (int s = 0; s < P::size; ++s) prefetch_lines<column_bytes>(bytes_of(v, s) + ahead);
+        };
         typename P::Vector x[V];
         if constexpr (Row::block == 1) {
 #pragma GCC unroll 2
             for (int v = 0; v < V; ++v)
-                x[v] =
-                    P::template gather<Row>([&](int s) { return keys(v, s).template column<ahead>(0, 0); });
+                x[v] = P::template gather<Row>([&](int s) { return keys(v, s).column(0, 0); });
+            ask(0, [&](int v, int s) { return keys(v, s).bytes_of(0); });
             fn(b / P::size, x);
         } else {
             typename Row::Keys of[2] = {keys(0, 0), keys(V - 1, 0)};
@@ -128,8 +127,8 @@ template <class P, class Row, int V, bool ahead, class Fn>
                 for (int64_t i = 0; i < stretch; i += P::size) {
 #pragma GCC unroll 2
                     for (int v = 0; v < V; ++v)
-                        x[v] = P::template gather<Row>(
-                            [&](int s) { return of[v].template column<ahead>(part, i + s); });
+                        x[v] = P::template gather<Row>([&](int s) { return of[v].column(part, i + s); });
+                    ask(part, [&](int v, int s) { return of[v].bytes_of(i + s); });
                     fn((b + part * stretch + i) / P::size, x);
                 }
         }

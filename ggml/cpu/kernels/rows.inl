@@ -63,12 +63,12 @@ inline F activated(F x) {
     return x;
 }
 
-// Calls fn with the activation as a type, so that the choice is made once per row. Inlined by force: rows may
-// be as short as a block, and fn would be handed over through memory.
 template <Activation act>
 struct ActivationTag {
     static constexpr Activation value = act;
 };
+// Calls fn with the activation as a type, so that the choice is made once per row. Inlined by force: rows may
+// be as short as a block, and fn would be handed over through memory.
 template <class Fn>
 [[gnu::always_inline]] inline void with_activation(Activation act, const Fn& fn) {
     switch (act) {
