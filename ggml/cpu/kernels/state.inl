@@ -3,24 +3,45 @@
 // Every channel, and every column of a head's matrix, is summed by itself and in the order of the rows, so
 // how they are cut into blocks cannot be seen in the result.
 
+// Channels of a convolution that are worked on together, row by row: of a row they are some lines in a piece,
+// and what the next rows read of it once more stays in the nearest cache.
+// What comes rows_ahead later is asked for: rows are too far apart to be foreseen.
+constexpr int64_t conv_strip = 64, rows_ahead = 8;
+
+// out[i] of the vector at i of a strip, of which n channels count, of inputs in the order of time.
+template <int taps, Activation act, bool whole>
+inline void conv_vector(const float* const (&inputs)[taps], const float (&weight)[taps][conv_strip],
+                        const float* bias, int64_t i, int64_t n, float* out) {
+    F sum = load(bias + i);
+    for (int t = 0; t < taps; ++t)
+        sum = fma(load(weight[t] + i), whole ? load(inputs[t] + i) : load_n(inputs[t] + i, n - i), sum);
+    const F y = activated<act>(sum);
+    whole ? store(out + i, y) : store_n(out + i, y, n - i);
+}
+
 template <int taps, Activation act>
 inline void conv_channels(const ConvBlock& b, int64_t c, int64_t n) {
     constexpr int kept = taps - 1;
-    alignas(64) float weight[taps][lanes] = {};
+    const size_t bytes = static_cast<size_t>(n) * sizeof(float);
+    alignas(64) float weight[taps][conv_strip] = {}, bias[conv_strip] = {}, before[kept][conv_strip] = {};
     for (int64_t i = 0; i < n; ++i)
         for (int t = 0; t < taps; ++t) weight[t][i] = b.weight[(c + i) * taps + t];
-    const F bias = b.bias ? load_n(b.bias + c, n) : zero();
-    F w[taps], inputs[taps];
-    for (int t = 0; t < taps; ++t) w[t] = load(weight[t]);
-    for (int i = 0; i < kept; ++i) inputs[i] = b.fresh ? zero() : load_n(b.state + i * b.state_stride + c, n);
+    if (b.bias) std::memcpy(bias, b.bias + c, bytes);
+    for (int i = 0; i < kept && !b.fresh; ++i)
+        std::memcpy(before[i], b.state + i * b.state_stride + c, bytes);
+    const auto row = [&](int64_t r) { return r < 0 ? before[r + kept] : b.x + r * b.x_stride + c; };
     for (int64_t r = 0; r < b.n_rows; ++r) {
-        inputs[kept] = load_n(b.x + r * b.x_stride + c, n);
-        F sum = bias;
-        for (int t = 0; t < taps; ++t) sum = fma(w[t], inputs[t], sum);
-        store_n(b.out + r * b.out_stride + c, activated<act>(sum), n);
-        for (int i = 0; i < kept; ++i) inputs[i] = inputs[i + 1];
+        prefetch_lines<conv_strip * 4>(
+            reinterpret_cast<const std::byte*>(b.x + (r + rows_ahead) * b.x_stride + c));
+        const float* inputs[taps];
+        for (int t = 0; t < taps; ++t) inputs[t] = row(r - kept + t);
+        float* const out = b.out + r * b.out_stride + c;
+        int64_t i = 0;
+        for (; i + lanes <= n; i += lanes) conv_vector<taps, act, true>(inputs, weight, bias, i, n, out);
+        if (i < n) conv_vector<taps, act, false>(inputs, weight, bias, i, n, out);
     }
-    for (int i = 0; i < kept; ++i) store_n(b.state + i * b.state_stride + c, inputs[i], n);
+    for (int i = 0; i < kept; ++i)
+        std::memcpy(b.state + i * b.state_stride + c, row(b.n_rows - kept + i), bytes);
 }
 
 template <int taps>
@@ -29,8 +50,8 @@ inline void conv_with(const ConvBlock& b) {
         if constexpr (taps < max_conv_taps) conv_with<taps + 1>(b);
         return;
     }
-    for (int64_t c = 0; c < b.n_channels; c += lanes) {
-        const int64_t n = b.n_channels - c < lanes ? b.n_channels - c : lanes;
+    for (int64_t c = 0; c < b.n_channels; c += conv_strip) {
+        const int64_t n = b.n_channels - c < conv_strip ? b.n_channels - c : conv_strip;
         b.params->act == Activation::silu ? conv_channels<taps, Activation::silu>(b, c, n)
                                           : conv_channels<taps, Activation::none>(b, c, n);
     }
@@ -40,8 +61,11 @@ inline void causal_conv_block(const ConvBlock& b) { conv_with<2>(b); }
 
 // out = x * scale / |x|.
 inline void unit_row(const float* x, int64_t n, float scale, float* out) {
-    std::memcpy(out, x, static_cast<size_t>(n) * sizeof(float));
-    scale_row(out, scale / __builtin_sqrtf(row_sum<true>(x, n, 0) + state_norm_eps), n);
+    const F factor = set1(scale / __builtin_sqrtf(row_sum<true>(x, n, 0) + state_norm_eps));
+    for (int64_t i = 0; i < n; i += lanes) {
+        const int64_t count = n - i < lanes ? n - i : lanes;
+        store_n(out + i, load_n(x + i, count) * factor, count);
+    }
 }
 
 // A few rows' queries and keys, by the delta rule scaled, and which rows those are.
