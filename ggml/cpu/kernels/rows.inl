@@ -155,13 +155,14 @@ inline void add_row(const float* a, const float* b, float scale, float* out, int
     }
 }
 
-inline void scale_row(float* x, float factor, int64_t n) {
+inline void scaled_row(const float* x, float factor, int64_t n, float* out) {
     const F s = set1(factor);
     for (int64_t i = 0; i < n; i += lanes) {
         const int64_t count = n - i < lanes ? n - i : lanes;
-        store_n(x + i, load_n(x + i, count) * s, count);
+        store_n(out + i, load_n(x + i, count) * s, count);
     }
 }
+inline void scale_row(float* x, float factor, int64_t n) { scaled_row(x, factor, n, x); }
 
 // Orthonormal Hadamard transform of every n of `dim` values, by log2 n rounds of sums and differences.
 inline void hadamard_row(float* x, int64_t dim, int64_t n) {

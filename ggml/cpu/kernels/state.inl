@@ -4,8 +4,8 @@
 // how they are cut into blocks cannot be seen in the result.
 
 // Channels of a convolution that are worked on together, row by row: of a row they are some lines in a piece,
-// and what the next rows read of it once more stays in the nearest cache.
-// What comes rows_ahead later is asked for: rows are too far apart to be foreseen.
+// and what the next rows read of it once more stays in the nearest cache. The row that comes rows_ahead later
+// is asked for: rows are too far apart to be foreseen.
 constexpr int64_t conv_strip = 64, rows_ahead = 8;
 
 // out[i] of the vector at i of a strip, of which n channels count, of inputs in the order of time.
@@ -31,8 +31,8 @@ inline void conv_channels(const ConvBlock& b, int64_t c, int64_t n) {
         std::memcpy(before[i], b.state + i * b.state_stride + c, bytes);
     const auto row = [&](int64_t r) { return r < 0 ? before[r + kept] : b.x + r * b.x_stride + c; };
     for (int64_t r = 0; r < b.n_rows; ++r) {
-        prefetch_lines<conv_strip * 4>(
-            reinterpret_cast<const std::byte*>(b.x + (r + rows_ahead) * b.x_stride + c));
+        if (r + rows_ahead < b.n_rows)
+            prefetch_lines<conv_strip * 4>(reinterpret_cast<const std::byte*>(row(r + rows_ahead)));
         const float* inputs[taps];
         for (int t = 0; t < taps; ++t) inputs[t] = row(r - kept + t);
         float* const out = b.out + r * b.out_stride + c;
@@ -61,11 +61,7 @@ inline void causal_conv_block(const ConvBlock& b) { conv_with<2>(b); }
 
 // out = x * scale / |x|.
 inline void unit_row(const float* x, int64_t n, float scale, float* out) {
-    const F factor = set1(scale / __builtin_sqrtf(row_sum<true>(x, n, 0) + state_norm_eps));
-    for (int64_t i = 0; i < n; i += lanes) {
-        const int64_t count = n - i < lanes ? n - i : lanes;
-        store_n(out + i, load_n(x + i, count) * factor, count);
-    }
+    scaled_row(x, scale / __builtin_sqrtf(row_sum<true>(x, n, 0) + state_norm_eps), n, out);
 }
 
 // A few rows' queries and keys, by the delta rule scaled, and which rows those are.
