@@ -17,6 +17,8 @@
 #include "ggml/cpu/kernels/blocks_codes.inl"
 #include "ggml/cpu/kernels/matmul.inl"
 #include "ggml/cpu/kernels/attention_tile.inl"
+#include "ggml/cpu/kernels/attention_softmax.inl"
+#include "ggml/cpu/kernels/attention_few.inl"
 #include "ggml/cpu/kernels/attention.inl"
 #include "ggml/cpu/kernels/attention_reals.inl"
 #include "ggml/cpu/kernels/state.inl"

@@ -129,32 +129,6 @@ struct ChunkRange {
     bool operator==(const ChunkRange&) const = default;
 };
 
-// The pieces of a step, a chunk of a head each, in the order in which few rows read them: chunk by chunk, and
-// of each all heads of the block. Memory is asked for where what is read `cache_ahead` later lies: behind a
-// head's 4 KiB or so there may be another thread's head, behind a page that of another sequence, and the
-// processor does not foresee more.
-constexpr int64_t cache_ahead = 4096;
-class Pieces {
-  public:
-    Pieces(const AttentionBlock& b, const Tensor& cache, const AttentionStep& step, const AttentionStep& next)
-        : step_(&step), next_(&next), heads_(b.kv_heads), page_(b.params->page_size), stride_(cache.stride) {
-        const int64_t bytes = (page_ < chunk_keys ? page_ : chunk_keys) * stride_;
-        far_ = (cache_ahead + bytes - 1) / bytes;
-    }
-    // Bytes from the piece of head h of chunk i to the one that is asked for meanwhile; 0: there is none.
-    int64_t ahead(int64_t i, int64_t h) const {
-        const int64_t n = h + far_, later = i + n / heads_;
-        const AttentionStep& s = later < step_->count ? *step_ : *next_;
-        const int64_t at = later < step_->count ? later : later - step_->count;
-        if (at >= s.count || s.chunks[at].row < 0) return 0;
-        return (s.chunks[at].row + n % heads_ * page_ - step_->chunks[i].row - h * page_) * stride_;
-    }
-
-  private:
-    const AttentionStep *step_, *next_;
-    int64_t heads_, page_, stride_, far_;
-};
-
 // Asks for the memory of n rows of a cache ahead of their use.
 inline void ask_for(const Tensor& cache, int64_t row, int64_t n) {
     const auto* p = cache.row<std::byte>(row);
@@ -175,7 +149,9 @@ inline void decode_values(const AttentionBlock& b, const AttentionTile<P>& t, in
         for (int64_t j = 0; j < n; j += P::size)
             for (int64_t i = 0; i < dim; i += V * lanes, out += V * lanes) {
                 typename P::Vector x[V];
-                P::template value<Row, V>(rows + j * stride, stride, n - j, i, x);
+#pragma GCC unroll 4
+                for (int v = 0; v < V; ++v)
+                    x[v] = P::template value<Row, V>(rows + j * stride, stride, n - j, i, v);
 #pragma GCC unroll 4
                 for (int v = 0; v < V; ++v) P::write(out + v * lanes, x[v]);
             }

@@ -27,17 +27,9 @@ struct Pairs : PairOps {
         return join<Row::bf16>(fn(0), fn(1));
     }
     template <class Row, int V>
-    [[gnu::always_inline]] static void value(const std::byte* rows, int64_t stride, int64_t n, int64_t i,
-                                             I (&x)[V]) {
-        F first[V], second[V];
-        Row::value(rows, i, first);
-        if (n > 1) {
-            Row::value(rows + stride, i, second);
-        } else {
-#pragma GCC unroll 4
-            for (int v = 0; v < V; ++v) second[v] = zero();
-        }
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) x[v] = join<Row::bf16>(first[v], second[v]);
+    [[gnu::always_inline]] static I value(const std::byte* rows, int64_t stride, int64_t n, int64_t i,
+                                          int v) {
+        const F second = n > 1 ? Row::template value<V>(rows + stride, i, v) : zero();
+        return join<Row::bf16>(Row::template value<V>(rows, i, v), second);
     }
 };

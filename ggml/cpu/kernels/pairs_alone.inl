@@ -14,6 +14,8 @@
 #include "ggml/cpu/kernels/matmul_pairs.inl"
 #include "ggml/cpu/kernels/blocks_pairs.inl"
 #include "ggml/cpu/kernels/attention_tile.inl"
+#include "ggml/cpu/kernels/attention_softmax.inl"
+#include "ggml/cpu/kernels/attention_few.inl"
 #include "ggml/cpu/kernels/attention.inl"
 #include "ggml/cpu/kernels/attention_pairs.inl"
 // clang-format on

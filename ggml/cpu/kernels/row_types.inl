@@ -1,9 +1,9 @@
 // The types whose rows kernels read without a codec: numbers along a row, keys down the columns of a tile.
 // Code times scale is exact in f32, so these are the codec's numbers to the last bit.
 
-// Each type: the numbers, bytes and parts of a block; whether its numbers are bf16; V vectors of a row from
-// number i on (a multiple of `lanes`, and of 32 where that is less than V vectors); and a block of `lanes`
-// keys, whose columns are numbered from its first.
+// Each type: the numbers, bytes and parts of a block; whether its numbers are bf16; the v-th of V vectors of
+// a row from number i on (a multiple of `lanes`, and of 32 where that is less than V vectors); and a block of
+// `lanes` keys, whose columns are numbered from its first.
 template <Type type>
 struct FloatRow {
     static constexpr int64_t block = 1, bytes = type == Type::f32 ? 4 : 2;
@@ -16,9 +16,8 @@ struct FloatRow {
         return type == Type::f16 ? load_f16(h) : load_bf16(h);
     }
     template <int V>
-    [[gnu::always_inline]] static void value(const std::byte* row, int64_t i, F (&x)[V]) {
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) x[v] = numbers(row + (i + v * lanes) * bytes);
+    [[gnu::always_inline]] static F value(const std::byte* row, int64_t i, int v) {
+        return numbers(row + (i + v * lanes) * bytes);
     }
     struct Keys {
         const std::byte* at;
@@ -53,17 +52,11 @@ struct ScaledRow {
     static constexpr bool bf16 = false;
 
     template <int V>
-    [[gnu::always_inline]] static void value(const std::byte* row, int64_t i, F (&x)[V]) {
-        const std::byte* first = row + i / block * bytes;
-        const int64_t at = V * lanes >= block ? 0 : i % block;
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) {
-            const std::byte* p = first + (at + v * lanes) / block * bytes;
-            const int64_t number = (at + v * lanes) % block;
-            const F codes =
-                Codes::load(p + 2 + number % Codes::bytes, static_cast<int>(number / Codes::bytes));
-            x[v] = set1(one_f16(p)) * codes;
-        }
+    [[gnu::always_inline]] static F value(const std::byte* row, int64_t i, int v) {
+        const int64_t at = (V * lanes >= block ? 0 : i % block) + v * lanes, number = at % block;
+        const std::byte* p = row + (i / block + at / block) * bytes;
+        const F codes = Codes::load(p + 2 + number % Codes::bytes, static_cast<int>(number / Codes::bytes));
+        return set1(one_f16(p)) * codes;
     }
     struct Keys {
         F scale;
@@ -142,8 +135,9 @@ inline void decode_row(const TypeInfo& type, const std::byte* src, float* dst, i
         constexpr int V = Row::block == 1 ? 1 : lanes >= 8 ? 32 / lanes : 4;
         for (; i + V * lanes <= n; i += V * lanes) {
             F x[V];
-            Row::template value<V>(src, i, x);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
+            for (int v = 0; v < V; ++v) x[v] = Row::template value<V>(src, i, v);
+#pragma GCC unroll 8
             for (int v = 0; v < V; ++v) store(dst + i + v * lanes, x[v]);
         }
     });

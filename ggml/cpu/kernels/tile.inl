@@ -14,8 +14,8 @@ struct Reals {
     static F multiply_add(F x, F w, F sum) { return fma(x, w, sum); }
 
     // What attention and narrower numbers need besides. n floats, scaled; a vector, from fn(i) for each of
-    // its parts in turn; vectors of values from number i on of rows `stride` bytes apart, of which there are
-    // n; and weights j and following of a row.
+    // its parts in turn; the v-th of V vectors of values from number i on of rows `stride` bytes apart, of
+    // which there are n; and weights j and following of a row.
     static void narrow(const float* x, int64_t n, float scale, float* out) {
         for (int64_t i = 0; i < n; i += lanes) {
             const int64_t count = n - i < lanes ? n - i : lanes;
@@ -28,9 +28,9 @@ struct Reals {
         return fn(0);
     }
     template <class Row, int V>
-    [[gnu::always_inline]] static void value(const std::byte* rows, int64_t /*stride*/, int64_t /*n*/,
-                                             int64_t i, F (&x)[V]) {
-        Row::value(rows, i, x);
+    [[gnu::always_inline]] static F value(const std::byte* rows, int64_t /*stride*/, int64_t /*n*/, int64_t i,
+                                          int v) {
+        return Row::template value<V>(rows, i, v);
     }
     static void store_weights(float* row, int64_t j, F e) { store(row + j, e); }
 };

@@ -20,6 +20,8 @@
 #include "ggml/cpu/kernels/tiles_int8.inl"
 #include "ggml/cpu/kernels/tiles.inl"
 #include "ggml/cpu/kernels/attention_tile.inl"
+#include "ggml/cpu/kernels/attention_softmax.inl"
+#include "ggml/cpu/kernels/attention_few.inl"
 #include "ggml/cpu/kernels/attention.inl"
 #include "ggml/cpu/kernels/attention_pairs.inl"
 // clang-format on
