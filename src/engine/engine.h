@@ -36,10 +36,16 @@ inline constexpr int32_t default_draft_tokens = 12, most_draft_tokens = 31;
 // forecasts.
 void settle_guesses(EngineConfig& config, size_t n_backends);
 
-// Keys and values of a token prefix, in host memory: of each KV group its pages one after the other.
+// Keys and values of a token prefix, in host memory: of each KV group its pages one after the other, the last
+// one used in part.
+struct PrefixView {
+    std::span<const Token> tokens;
+    std::vector<std::span<const std::byte>> pages;  // [kv group]
+};
 struct CachedPrefix {
     std::vector<Token> tokens;
-    std::vector<std::vector<std::byte>> pages;  // [kv group]: whole pages, the last one used in part
+    std::vector<std::vector<std::byte>> pages;
+    PrefixView view() const { return {tokens, {pages.begin(), pages.end()}}; }
 };
 
 class Engine {
@@ -66,10 +72,11 @@ class Engine {
 
     // The longest beginning of `tokens` that the cache still holds; and putting such a beginning into the
     // cache of an engine with the same model, cache types and page size, for the next request that begins
-    // with it. import_prefix() needs an idle engine. Errors: sizes that do not fit, a prefix longer than the
-    // context.
+    // with it, whole, or as far as a prompt has it: so many tokens are yielded. Both need an idle engine.
+    // Errors: sizes that do not fit, a prefix longer than the context.
     Result<CachedPrefix> export_prefix(std::span<const Token> tokens);
-    Result<void> import_prefix(const CachedPrefix& prefix);
+    Result<void> import_prefix(const PrefixView& prefix);
+    Result<int32_t> import_beginning(const PrefixView& prefix, std::span<const Token> prompt);
 
     const Tokenizer& tokenizer() const;
     const ModelSpec& spec() const;

@@ -93,7 +93,7 @@ Result<CachedPrefix> Engine::export_prefix(std::span<const Token> tokens) {
     return p;
 }
 
-Result<void> Engine::import_prefix(const CachedPrefix& p) {
+Result<void> Engine::import_prefix(const PrefixView& p) {
     State& e = *state_;
     const size_t n = p.tokens.size();
     if (n == 0) return {};
@@ -117,11 +117,24 @@ Result<void> Engine::import_prefix(const CachedPrefix& p) {
         table.advance(static_cast<int32_t>(n));
         for (size_t i = 0; i < n_pages; ++i)
             NIBBLE_TRY(e.runner.write_page(static_cast<int32_t>(g), table.pages()[i],
-                                           std::span(p.pages[g]).subspan(i * size, size)));
+                                           p.pages[g].subspan(i * size, size)));
     }
     e.remember(p.tokens, tables, true);
     e.remember_states(p.tokens, tables);
     return {};
+}
+
+Result<int32_t> Engine::import_beginning(const PrefixView& p, std::span<const Token> prompt) {
+    const State& e = *state_;
+    const auto n = static_cast<size_t>(std::ranges::mismatch(p.tokens, prompt).in1 - p.tokens.begin());
+    if (n < p.tokens.size() && e.carries_states()) return 0;  // a state is of all its tokens
+    PrefixView beginning{p.tokens.first(n), p.pages};
+    for (size_t g = 0; g < std::min(p.pages.size(), e.groups.size()); ++g) {
+        const size_t bytes = e.runner.page_bytes(static_cast<int32_t>(g)) * e.pages_for(e.groups[g], n);
+        beginning.pages[g] = p.pages[g].first(std::min(bytes, p.pages[g].size()));
+    }
+    NIBBLE_TRY(import_prefix(beginning));
+    return static_cast<int32_t>(n);
 }
 
 }  // namespace nibble

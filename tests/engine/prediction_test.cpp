@@ -172,9 +172,9 @@ TEST_CASE("predictions behind what is known already, and in a session's keys and
             const auto prefix = with.engine->export_prefix(r.prompt);
             REQUIRE(prefix);
             CHECK(prefix->tokens.size() > 20);
-            REQUIRE(other.engine->import_prefix(*prefix));
+            REQUIRE(other.engine->import_prefix(prefix->view()));
             CHECK(answer(*other.engine, r) == expected);
-            CHECK(bool(without.engine->import_prefix(*prefix)) == !own_pages);
+            CHECK(bool(without.engine->import_prefix(prefix->view())) == !own_pages);
             r.prompt.insert(r.prompt.end(), expected.begin(), expected.begin() + 10);
         }
         CHECK((with.engine->runner().fingerprint() != without.engine->runner().fingerprint()) == own_pages);

@@ -246,14 +246,14 @@ TEST_CASE("states: a prefix travels to another engine with its state") {
         const auto prefix = from.engine->export_prefix(r.prompt);
         REQUIRE(prefix);
         CHECK(prefix->tokens.size() == r.prompt.size() - 1);  // the last one was never computed
-        REQUIRE(to.engine->import_prefix(*prefix));
+        REQUIRE(to.engine->import_prefix(prefix->view()));
         int32_t prefilled = 0;
         const Tokens expected = answer(*fresh.engine, r);
         CHECK(answer(*to.engine, r, &prefilled) == expected);
         CHECK(prefilled == 1);
         CachedPrefix damaged = *prefix;
         damaged.pages.back().pop_back();
-        CHECK(!LoadedEngine(config_for(), 1, models / model).engine->import_prefix(damaged));
+        CHECK(!LoadedEngine(config_for(), 1, models / model).engine->import_prefix(damaged.view()));
     }
 }
 
