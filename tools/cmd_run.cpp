@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/engine/prompt_cache.h"
 #include "tools/constraint_options.h"
 #include "tools/decoding_options.h"
 #include "tools/repl/terminal.h"
@@ -55,6 +56,7 @@ struct RunCommand {
     int64_t n = -1;
     int32_t logprobs = -1, parallel = 4;
     std::vector<std::string> stop;
+    std::string prompt_cache;
     bool chat = false, raw = false, quiet = false, ignore_eos = false, special = false, echo = false;
     bool json = false, jsonl = false, hide_thinking = false;
 
@@ -62,7 +64,7 @@ struct RunCommand {
     bool applies_template(const Tokenizer& tokenizer) const;
     Result<void> submit_all(Engine& engine, const std::filesystem::path& path,
                             const std::vector<Conversation>& conversations, const Request& base,
-                            RunOutput& output) const;
+                            PromptCache* cache, RunOutput& output) const;
     Result<bool> generate(Engine& engine, RunOutput& output) const;
     void end_line(const RunOutput& output) const;
     void print_statistics(const RunOutput& output, size_t allocated, LoadTime load, double wall,
@@ -76,7 +78,7 @@ bool RunCommand::applies_template(const Tokenizer& tokenizer) const {
 
 Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path& path,
                                     const std::vector<Conversation>& conversations, const Request& base,
-                                    RunOutput& output) const {
+                                    PromptCache* cache, RunOutput& output) const {
     const Tokenizer& tokenizer = engine.tokenizer();
     std::optional<ChatFormat> format;
     if (applies_template(tokenizer)) {
@@ -120,6 +122,8 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path&
         r.logprobs = logprobs;
         r.stream = seen[r.prompt]++;
         answer.prompt_tokens = static_cast<int64_t>(r.prompt.size());
+        if (cache && output.answers().empty()) NIBBLE_TRY(cache->load(r.prompt));
+        if (cache) answer.reused_tokens = cache->reused(r.prompt);
         if (logprobs >= 0) answer.logprobs = nlohmann::ordered_json::array();
         answer.start = answer.first = answer.end = Clock::now();
         auto id = engine.submit(std::move(r));
@@ -210,9 +214,10 @@ void RunCommand::print_statistics(const RunOutput& output, size_t allocated, Loa
         return count > 0 && s > 0 ? static_cast<double>(count) / s : 0.0;
     };
     const RunAnswer& a = output.answers().front();
-    int64_t prompt = 0, generated = 0, guessed = 0;
+    int64_t prompt = 0, reused = 0, generated = 0, guessed = 0;
     for (const RunAnswer& x : output.answers()) {
         prompt += x.prompt_tokens;
+        reused += x.reused_tokens;
         generated += static_cast<int64_t>(x.tokens.size());
         guessed += x.guessed;
     }
@@ -224,11 +229,12 @@ void RunCommand::print_statistics(const RunOutput& output, size_t allocated, Loa
     if (one && !a.alternatives.empty()) choice += cat(", score ", a.alternatives[0].score);
     std::fprintf(
         stderr,
-        "prompt %lld tokens, %.1f tokens/s | generated %lld tokens%s, %.1f tokens/s | first token %.1f "
+        "prompt %lld tokens%s, %.1f tokens/s | generated %lld tokens%s, %.1f tokens/s | first token %.1f "
         "ms, load %.1f ms of which packing %.1f ms | cache and activations %.1f MiB, peak memory %.1f MiB | "
         "%s\n",
-        static_cast<long long>(prompt), one ? rate(prompt, a.prompt_seconds()) : rate(prompt, wall),
-        static_cast<long long>(generated), guessed ? cat(", ", guessed, " of them guessed").c_str() : "",
+        static_cast<long long>(prompt), reused ? cat(", ", prompt - reused, " of them computed").c_str() : "",
+        rate(prompt - reused, one ? a.prompt_seconds() : wall), static_cast<long long>(generated),
+        guessed ? cat(", ", guessed, " of them guessed").c_str() : "",
         one ? rate(generated - 1, a.decode_seconds()) : rate(generated, wall), a.prompt_seconds() * 1e3,
         load.total * 1e3, load.pack * 1e3, static_cast<double>(allocated) / (1 << 20),
         static_cast<double>(usage.ru_maxrss) / 1024, choice.c_str());
@@ -284,7 +290,11 @@ Result<int> RunCommand::operator()() const {
     end_in_order();
     const Clock::time_point begin = Clock::now();
     if (grammar) base.constraint = NIBBLE_TRY(engine.constraint(std::move(*grammar)));
-    NIBBLE_TRY(submit_all(engine, path, conversations, base, output));
+    std::optional<PromptCache> cache;
+    if (!prompt_cache.empty()) cache.emplace(engine, prompt_cache);
+    NIBBLE_TRY(submit_all(engine, path, conversations, base, cache ? &*cache : nullptr, output));
+    if (cache && cache->passed_over())
+        std::fprintf(stderr, "nibble: %s: the prompt is computed\n", cache->passed_over()->message().c_str());
     const bool cancelled = NIBBLE_TRY(generate(engine, output));
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
     end_line(output);
@@ -292,6 +302,7 @@ Result<int> RunCommand::operator()() const {
     if (is_full(output))
         std::fprintf(stderr, "nibble: the context of %d tokens is full (give a larger --ctx)\n",
                      engine.ctx());
+    if (cache) NIBBLE_TRY(cache->save());
     if (base.constraint && !cancelled)
         NIBBLE_TRY(check_ended(output, base.constraint, engine.tokenizer(), !stop.empty()));
     const bool stuck = std::ranges::count(output.answers(), Finish::stuck, &RunAnswer::finish) > 0;
@@ -333,6 +344,11 @@ void add_answer(Flags& flags, RunCommand& c) {
     for (const Flag o : {raw, special})
         for (const char* other : {"--template", "--template-set", "--think", "--system"}) o.excludes(other);
     special.excludes(chat);
+    flags
+        .value("--prompt-cache", c.prompt_cache,
+               "keep the computed prompt in FILE, for others that begin alike")
+        .type_name("FILE")
+        .group(more);
     flags.value("-n,--n-predict", c.n, "tokens to generate [until the text or context ends]")
         .range(-1, int64_t{1} << 40)  // -1 says that there is no limit
         .group(group);

@@ -165,7 +165,8 @@ nlohmann::ordered_json RunOutput::result(size_t index) const {
                     {"pack_ms", load_.pack * 1e3},
                     {"prompt_ms", a.prompt_seconds() * 1e3},
                     {"generation_ms", a.decode_seconds() * 1e3},
-                    {"prompt_tokens_per_second", rate(a.prompt_tokens, a.prompt_seconds())},
+                    {"reused_tokens", a.reused_tokens},
+                    {"prompt_tokens_per_second", rate(a.prompt_tokens - a.reused_tokens, a.prompt_seconds())},
                     {"tokens_per_second", rate(n - 1, a.decode_seconds())},
                     {"guessed_tokens", a.guessed}};
     j["parameters"] = parameters_;

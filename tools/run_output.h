@@ -22,7 +22,7 @@ struct RunAnswer {
     RequestId id = 0;
     std::string before;   // shown first: the prompt with --echo, else the mark of thoughts that it ended with
     bool thinks = false;  // the prompt ended with it
-    int64_t prompt_tokens = 0;
+    int64_t prompt_tokens = 0, reused_tokens = 0;  // of the prompt: those that --prompt-cache had
     std::string text;
     std::vector<Token> tokens;
     int64_t guessed = 0;  // of the tokens, see EngineConfig::draft_tokens

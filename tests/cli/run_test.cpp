@@ -134,6 +134,32 @@ TEST_CASE("run --json: text, ids, end, timings, parameters, log-probabilities") 
           random["text"].get<std::string>());
 }
 
+TEST_CASE("run --prompt-cache: what one run computed of its prompt, the next one does not") {
+    const Scratch s;
+    const std::string cache = (s.dir / "cache").string();
+    const std::string text = "The king and the goose went into the wood, and there they met an old woman. ";
+    const auto ask = [&](const std::string& question, std::vector<std::string> more) {
+        std::vector<std::string> all = {"--raw", "-p", text + text + question};
+        all.insert(all.end(), more.begin(), more.end());
+        return run(all);
+    };
+    const auto told = [&] {
+        return nibble_cli({"run", "-n", "1", "--raw", "-p", text + text + "He", "--prompt-cache", cache}).err;
+    };
+    CHECK(told().find("computed") == std::string::npos);
+    CHECK(told().find(", 1 of them computed, ") != std::string::npos);
+    CHECK(ask("The goose", {"--prompt-cache", cache}).out == ask("The goose", {}).out);
+    const json j = json::parse(ask("The goose", {"--prompt-cache", cache, "--json"}).out);
+    CHECK(j["timings"]["reused_tokens"].get<int>() > j["prompt_tokens"].get<int>() - 5);
+    CHECK(json::parse(ask("The goose", {"--json"}).out)["timings"]["reused_tokens"] == 0);
+    const ProcessResult other = ask("She said", {"--prompt-cache", cache, "--kv-type", "int8"});
+    CHECK(other.code == 0);
+    CHECK(other.out == ask("She said", {"--kv-type", "int8"}).out);
+    CHECK(other.err.find(cache) != std::string::npos);
+    check_refused(ask("", {"--prompt-cache", s.file("poem", text)}), 1, "poem");
+    check_refused(ask("", {"--prompt-cache", s.dir.string()}), 2, "is a folder");
+}
+
 TEST_CASE("run --jsonl: a line per event, adding up to the text") {
     const auto events = lines(run({"-p", "Tell me a story.", "--jsonl"}).out);
     REQUIRE(events.size() == 14);

@@ -1,0 +1,48 @@
+// The file is a saved prefix without fields of its own (saved_prefix.h).
+// One that cannot be used costs what having none costs, so it does not end the run; a file that is none does.
+#include "src/engine/prompt_cache.h"
+
+#include <algorithm>
+
+#include "src/engine/saved_prefix.h"
+
+namespace nibble {
+namespace {
+
+constexpr SavedKind kind{"NIBBLEPC", 1, "prompt cache", "--prompt-cache"};
+
+}  // namespace
+
+Result<void> PromptCache::load(std::span<const Token> prompt) {
+    prompt_.assign(prompt.begin(), prompt.end());
+    (void)NIBBLE_TRY(AtomicFile::create(path_));  // not after the answer
+    std::error_code none;
+    if (const auto size = std::filesystem::file_size(path_, none); none || size == 0) return {};
+    SavedFile file = NIBBLE_TRY(SavedFile::open(kind, path_));
+    const auto take = [&]() -> Result<int32_t> {
+        NIBBLE_TRY(file.check(*engine_));
+        const PrefixView stored = NIBBLE_TRY(file.prefix(*engine_));
+        return engine_->import_beginning(stored, prompt);
+    };
+    if (const Result<int32_t> n = take())
+        n_taken_ = static_cast<size_t>(*n);
+    else
+        passed_over_ = n.error(), passed_over_->where = path_.string();  // the engine knows no files
+    return {};
+}
+
+int64_t PromptCache::reused(std::span<const Token> prompt) const {
+    if (prompt.empty()) return 0;
+    const auto known = prompt.first(prompt.size() - 1);  // one token must be computed
+    return std::ranges::mismatch(known, std::span(prompt_).first(n_taken_)).in1 - known.begin();
+}
+
+Result<void> PromptCache::save() {
+    const int64_t known = reused(prompt_);
+    if (static_cast<int64_t>(prompt_.size()) - known <= known / 8) return {};
+    const CachedPrefix prefix = NIBBLE_TRY(engine_->export_prefix(prompt_));
+    if (static_cast<int64_t>(prefix.tokens.size()) <= known) return {};
+    return write_saved(kind, *engine_, {}, prefix, path_);
+}
+
+}  // namespace nibble
