@@ -122,7 +122,10 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path&
         r.logprobs = logprobs;
         r.stream = seen[r.prompt]++;
         answer.prompt_tokens = static_cast<int64_t>(r.prompt.size());
-        if (cache && output.answers().empty()) NIBBLE_TRY(cache->load(r.prompt));
+        if (cache && output.answers().empty()) {
+            NIBBLE_TRY(cache->load(r.prompt));
+            r.kept_beginning = cache->parting();
+        }
         if (cache) answer.reused_tokens = cache->reused(r.prompt);
         if (logprobs >= 0) answer.logprobs = nlohmann::ordered_json::array();
         answer.start = answer.first = answer.end = Clock::now();

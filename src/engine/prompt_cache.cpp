@@ -22,7 +22,12 @@ Result<void> PromptCache::load(std::span<const Token> prompt) {
     const auto take = [&]() -> Result<int32_t> {
         NIBBLE_TRY(file.check(*engine_));
         const PrefixView stored = NIBBLE_TRY(file.prefix(*engine_));
-        return engine_->import_beginning(stored, prompt);
+        const int32_t taken = NIBBLE_TRY(engine_->import_beginning(stored, prompt));
+        const auto alike = std::ranges::mismatch(stored.tokens, prompt).in1 - stored.tokens.begin();
+        // Whole pages: what two questions begin with alike a third may not.
+        const int32_t page = engine_->runner().config().page_size;
+        if (taken < alike) parting_ = static_cast<int32_t>(alike) / page * page;
+        return taken;
     };
     if (const Result<int32_t> n = take())
         n_taken_ = static_cast<size_t>(*n);

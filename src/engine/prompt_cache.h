@@ -19,6 +19,9 @@ class PromptCache {
     Result<void> load(std::span<const Token> prompt);
     const std::optional<Error>& passed_over() const { return passed_over_; }
     int64_t reused(std::span<const Token> prompt) const;  // tokens of this one that are not computed again
+    // Of a model with a state, which serves whoever has all of its tokens: where that prompt and the file's
+    // part. Once it is kept there (Request::kept_beginning) it serves both, and others like them.
+    int32_t parting() const { return parting_; }
 
     // Once that prompt is computed: writes the file anew if more had to be than an eighth of what the file
     // had of it. Other ends of a long beginning leave it as it is; of a prompt that grows less than that is
@@ -30,6 +33,7 @@ class PromptCache {
     std::filesystem::path path_;
     std::vector<Token> prompt_;  // the one that was loaded for
     size_t n_taken_ = 0;         // of its tokens: those whose keys and values came from the file
+    int32_t parting_ = 0;
     std::optional<Error> passed_over_;
 };
 

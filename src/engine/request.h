@@ -25,6 +25,8 @@ struct Request {
     bool ignore_eos = false;         // end-of-generation tokens are never chosen
     // So many tokens at the end of the prompt are the beginning of the answer: text goes on behind theirs.
     size_t begun = 0;
+    // Behind so many tokens of the prompt a state is kept for other prompts; 0: shortly before its end.
+    int32_t kept_beginning = 0;
     uint64_t stream = 0;    // tells samples of one prompt and seed apart
     int32_t logprobs = -1;  // >= 0: report log-probabilities, with so many alternatives
     Decoding decoding;      // other than sample: the answer comes whole, at the end

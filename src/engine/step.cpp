@@ -192,9 +192,10 @@ Batch Engine::State::empty_batch() const {
 
 // A state serves only texts that begin with all of its tokens, and the next prompt of a chat often differs
 // from this one in its last few, where the answer begins. So a prompt stops once shortly before its end,
-// where the state is kept; 0: not, it is too short for that.
+// where the state is kept, or where the request says; 0: not, it is too short for that.
 int32_t Engine::State::stop_before_end(const Sequence& s) const {
     if (config.prompts_grow) return 0;
+    if (s.request->kept_beginning > 0) return s.request->kept_beginning;
     constexpr int32_t differing = 16;
     const int32_t page = runner.config().page_size;
     return std::max(0, static_cast<int32_t>(s.request->prompt.size()) - differing) / page * page;

@@ -41,6 +41,7 @@ struct Answer {
     Tokens tokens;
     int32_t prefilled = 0;
     int64_t reused = 0;
+    int32_t parting = 0;
     std::optional<Error> passed_over;
 };
 
@@ -58,6 +59,7 @@ struct Run {
         const LoadedEngine loaded(config, 2, model);
         Engine& engine = *loaded.engine;
         Answer a;
+        Request r;
         std::optional<PromptCache> cache;
         if (!file.empty()) {
             cache.emplace(engine, file);
@@ -65,8 +67,8 @@ struct Run {
             REQUIRE_MESSAGE(taken, (taken ? "" : taken.error().message()));
             a.reused = cache->reused(prompt);
             a.passed_over = cache->passed_over();
+            a.parting = r.kept_beginning = cache->parting();
         }
-        Request r;
         r.prompt = prompt;
         r.max_tokens = 8;
         r.ignore_eos = true;
@@ -156,6 +158,25 @@ TEST_CASE("prompt cache: a state is of all its tokens, so the file serves prompt
     CHECK(more.tokens == run(joined(prompt, some_tokens(9, 7))).tokens);
     const Tokens part(prompt.begin(), prompt.begin() + 25);
     CHECK(run(part, file.path).reused == 0);
+}
+
+TEST_CASE("prompt cache: a state is kept where two prompts part, and serves a third") {
+    for (const char* model : {"qwen3_5", "lfm2", "granitemoehybrid"}) {
+        INFO(model);
+        const File file;
+        const Run run{models / model, Type::f16, 128};
+        const Tokens beginning = some_tokens(55, 1);
+        const Tokens ends[] = {joined(beginning, some_tokens(40, 5)), joined(beginning, some_tokens(30, 9)),
+                               joined(beginning, some_tokens(50, 20))};
+        CHECK(run(ends[0], file.path).parting == 0);
+        const Answer second = run(ends[1], file.path), third = run(ends[2], file.path);
+        CHECK(second.reused == 0);
+        CHECK(second.parting == 48);
+        CHECK(second.tokens == run(ends[1]).tokens);
+        CHECK(third.reused == 48);
+        CHECK(third.parting == 0);
+        CHECK(third.tokens == run(ends[2]).tokens);
+    }
 }
 
 TEST_CASE("prompt cache: what does not fit is passed over with the reason, and replaced") {
