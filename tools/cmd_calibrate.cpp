@@ -2,11 +2,11 @@
 // The file makes `nibble quantize --importance` spend its precision where the model needs it.
 #include <cstdio>
 
-#include <unistd.h>
-
+#include "ggml/base/cat.h"
 #include "ggml/base/mapped_file.h"
 #include "src/eval/calibrate.h"
 #include "tools/options.h"
+#include "tools/status_line.h"
 
 namespace nibble {
 namespace {
@@ -32,13 +32,13 @@ Result<int> CalibrateCommand::operator()() const {
     const auto cut = NIBBLE_TRY(text.cut(engine));
     Scorer scorer(engine);
     ImportanceObserver observer;
+    StatusLine status;
     for (size_t i = 0; i < cut.size(); ++i) {
         NIBBLE_TRY(scorer.logits(cut[i], &observer));
         NIBBLE_TRY(observer.check(engine.runner().program()));
-        if (::isatty(STDERR_FILENO))
-            std::fprintf(stderr, "\r\033[K%zu/%zu%s", i + 1, cut.size(),
-                         i + 1 == cut.size() ? "\r\033[K" : "");
+        status.show(cat(i + 1, "/", cut.size()));
     }
+    status.clear();
     Importance importance;
     importance.dataset = std::filesystem::path(text.file).filename().string();
     importance.chunks = static_cast<uint32_t>(cut.size());

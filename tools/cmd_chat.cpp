@@ -51,14 +51,12 @@ struct ChatCommand {
     Result<Chat> open(Engine& engine, const std::filesystem::path& path, const SamplerParams& params,
                       Begun& begun) const;
     Result<void> keep(Chat& chat, const Begun& begun) const;
-    ReplView make_view() const;
+    bool wants_colour() const;
 };
 
-ReplView ChatCommand::make_view() const {
-    const bool terminal = ::isatty(STDOUT_FILENO);
+bool ChatCommand::wants_colour() const {
     const char* const no = std::getenv("NO_COLOR");
-    const bool colour = terminal && knows_escapes() && !no_color && !(no && *no);
-    return {terminal, colour, hide_thinking};
+    return ::isatty(STDOUT_FILENO) && knows_escapes() && !no_color && !(no && *no);
 }
 
 Result<Chat> ChatCommand::open(Engine& engine, const std::filesystem::path& path, const SamplerParams& params,
@@ -106,7 +104,8 @@ void answer(Repl& r, std::optional<std::string> message) {
     take_interrupt();
     const ChatHooks hooks{[&](std::string_view text) { r.view.text(text); },
                           [&](const std::string& line) { r.view.notice(line); },
-                          [] { return interrupt_pending() || ending_signal(); }};
+                          [] { return interrupt_pending() || ending_signal(); },
+                          [&](int32_t read, int32_t left) { r.view.reading(read, left); }};
     auto turn = message ? r.chat.say(r.attachment + *message, hooks) : r.chat.answer(hooks);
     take_interrupt();
     r.view.end_answer();
@@ -163,7 +162,7 @@ Result<int> ChatCommand::operator()() const {
     Chat chat = NIBBLE_TRY(open(engine, path, params, begun));
 
     const TerminalGuard terminal;
-    ReplView view = make_view();
+    ReplView view(::isatty(STDOUT_FILENO), wants_colour(), hide_thinking);
     ReplInput input(terminal, no_history ? std::filesystem::path() : history_path(), complete_command);
     Repl repl{chat, view, input, terminal};
     if (terminal.is_terminal())

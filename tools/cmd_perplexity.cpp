@@ -5,13 +5,14 @@
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
+#include "ggml/base/cat.h"
 #include "src/engine/model_drafter.h"
 #include "src/eval/perplexity.h"
 #include "tools/json_text.h"
 #include "tools/options.h"
 #include "tools/settings.h"
+#include "tools/status_line.h"
 
 namespace nibble {
 namespace {
@@ -85,15 +86,17 @@ Result<int> PerplexityCommand::operator()() const {
     const auto elapsed = [&] {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     };
+    StatusLine status;
     for (size_t i = 0; i < cut.size(); ++i) {
         std::span<float> base_logits;
         if (base_scorer) base_logits = NIBBLE_TRY(base_scorer->logits(cut[i]));
         const auto logits = NIBBLE_TRY(scorer.logits(cut[i]));
         NIBBLE_TRY(meter.add(cut[i], logits, base_logits, static_cast<size_t>(engine.spec().n_vocab)));
-        if (::isatty(STDERR_FILENO))
-            std::fprintf(stderr, "\r\033[K%zu/%zu  %.4f%s", i + 1, cut.size(), meter.result().perplexity,
-                         i + 1 == cut.size() ? "\r\033[K" : "");
+        char perplexity[32];
+        std::snprintf(perplexity, sizeof perplexity, "%.4f", meter.result().perplexity);
+        status.show(cat(i + 1, "/", cut.size(), "  ", perplexity));
     }
+    status.clear();
     print(meter.result(), elapsed(), cut.size(), config.runner.ctx);
     return exit_ok;
 }

@@ -16,6 +16,7 @@
 #include "tools/json_text.h"
 #include "tools/options.h"
 #include "tools/settings.h"
+#include "tools/status_line.h"
 
 namespace nibble {
 namespace fs = std::filesystem;
@@ -223,7 +224,7 @@ void warn_of_small_weights(const std::vector<TensorReport>& reports) {
                  n, worst->relative_error, printable(worst->name).c_str());
 }
 
-// A line that is redrawn on a terminal; in a pipe one line per tenth.
+// A line that is redrawn on a terminal; elsewhere one per tenth.
 class ProgressLine {
   public:
     void operator()(const ConvertProgress& p) {
@@ -233,10 +234,12 @@ class ProgressLine {
             std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
         const double rate = seconds > 0 ? mib(p.source_bytes_done) / seconds : 0,
                      left = share > 0 ? seconds * (1 - share) / share : 0;
-        if (terminal_) {
-            std::fprintf(stderr, "\r\033[K%3.0f %%  %5.0f MiB/s  %4.0f s left  %s", 100 * share, rate, left,
-                         printable(p.tensor).c_str());
-            if (p.source_bytes_done == p.source_bytes) std::fprintf(stderr, "\r\033[K");
+        if (line_.possible()) {
+            char text[64];
+            std::snprintf(text, sizeof text, "%3.0f %%  %5.0f MiB/s  %4.0f s left  ", 100 * share, rate,
+                          left);
+            line_.show(cat(text, p.tensor));
+            if (p.source_bytes_done == p.source_bytes) line_.clear();
         } else if (share >= next_) {
             std::fprintf(stderr, "%3.0f %%  %.0f MiB/s\n", 100 * share, rate);
             next_ += 0.1;
@@ -245,7 +248,7 @@ class ProgressLine {
 
   private:
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-    bool terminal_ = ::isatty(STDERR_FILENO);
+    StatusLine line_;
     double next_ = 0.1;
 };
 
@@ -283,11 +286,11 @@ Result<std::unique_ptr<Calibration>> Calibration::start(const QuantizeCommand& c
     c->windows_ = NIBBLE_TRY(command.text.cut(*c->engine_));
     // Half of what is left: the conversion wants some too, and the file it reads is better in memory.
     measured.memory = c->backends_[0]->device().free_bytes / 2;
-    measured.progress = [terminal = ::isatty(STDERR_FILENO)](size_t window, size_t windows) {
-        if (terminal && window == windows)
-            std::fprintf(stderr, "\r\033[K");
-        else if (terminal)
-            std::fprintf(stderr, "\r\033[Kreading the text, window %zu of %zu", window + 1, windows);
+    measured.progress = [line = std::make_shared<StatusLine>()](size_t window, size_t windows) {
+        if (window == windows)
+            line->clear();
+        else if (line->possible())
+            line->show(cat("reading the text, window ", window + 1, " of ", windows));
         else if (window == 0)
             std::fprintf(stderr, "reading the text, %zu windows\n", windows);
     };

@@ -16,6 +16,7 @@
 #include "tools/repl/terminal.h"
 #include "tools/run_output.h"
 #include "tools/run_prompts.h"
+#include "tools/status_line.h"
 #include "tools/template_option.h"
 
 namespace nibble {
@@ -142,13 +143,18 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path&
     return {};
 }
 
-// True when it was interrupted.
+// True when it was interrupted. Until the first text, a terminal is told how far the prompts are.
 Result<bool> RunCommand::generate(Engine& engine, RunOutput& output) const {
     bool cancelled = false;
+    StatusLine status(!quiet);
+    int64_t read = 0, left = 0;
+    for (const RunAnswer& a : output.answers()) left += a.prompt_tokens - a.reused_tokens;
+    if (left > engine.runner().config().batch_tokens) status.show(reading_status(0, left));
     while (!engine.idle()) {
         if (interrupted && !std::exchange(cancelled, true))
             for (const RunAnswer& a : output.answers()) engine.cancel(a.id);
         const Result<StepReport> report = engine.step();
+        status.clear();
         if (!report) {
             output.fail(report.error());
             (void)output.finish();  // the reason comes first
@@ -157,6 +163,9 @@ Result<bool> RunCommand::generate(Engine& engine, RunOutput& output) const {
         }
         for (const Event& e : report->events) output.take(e);
         NIBBLE_TRY(output.flush());
+        read += report->prefill_tokens;
+        const bool begun = std::ranges::any_of(output.answers(), &RunAnswer::begun);
+        if (!begun && report->prefill_left > 0) status.show(reading_status(read, report->prefill_left));
     }
     NIBBLE_TRY(output.finish());
     return cancelled;

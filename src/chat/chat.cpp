@@ -169,6 +169,8 @@ Result<bool> Chat::run(Request request, const ChatHooks& hooks, Turn& turn, std:
                 used + shift_margin >= engine_->ctx() && second_turn())
                 make_room = true;
         }
+        if (hooks.reading && first < 0 && report.prefill_left > 0)
+            hooks.reading(turn.prefill_tokens, report.prefill_left);
     }
     if (first < 0) first = since(start);
     turn.prefill_seconds += first;

@@ -30,6 +30,7 @@ struct ChatHooks {
     std::function<void(std::string_view)> text;      // a part of the answer, as soon as it is certain
     std::function<void(const std::string&)> notice;  // one line for the user
     std::function<bool()> interrupted;               // true: stop the answer, keep what came
+    std::function<void(int32_t read, int32_t left)> reading{};  // of the prompt, while it takes several steps
 };
 
 struct Turn {

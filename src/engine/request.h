@@ -84,6 +84,7 @@ struct Event {
 struct StepReport {
     std::vector<Event> events;
     int32_t prefill_tokens = 0;  // rows of this step that were prompt
+    int32_t prefill_left = 0;    // of prompts, yet to come
     int32_t decode_tokens = 0;   // rows that were generated tokens, rightly guessed ones among them
     int32_t drafted_tokens = 0;  // rows that were guesses, right or wrong
     bool idle = false;           // there was nothing to do

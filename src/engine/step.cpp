@@ -409,6 +409,8 @@ Result<StepReport> Engine::State::step() {
     const Launched step = started ? std::move(*ahead) : NIBBLE_TRY(launch_next());
     ahead = NIBBLE_TRY(launch_ahead(step));
     NIBBLE_TRY(collect(step, report));
+    for (const auto& s : sequences)
+        if (!s->decoding()) report.prefill_left += s->pending();
     return report;
 }
 

@@ -174,6 +174,31 @@ TEST_CASE("chat on a terminal: paths with spaces and from ~, completed; a slash 
     CHECK(saved["messages"][0]["content"] == "my note.txt:\nfour\n\n /etc/passwd is what?");
 }
 
+TEST_CASE("a terminal is told how far a long prompt is, until the answer begins") {
+    const Home home;
+    const std::string many = "Tell me a story about a king and his three daughters.";
+    Pty t({NIBBLE_BINARY, "chat", "-n", "2", "--batch", "8"});
+    REQUIRE(t.wait_for(prompt));
+    t.type(many + enter);
+    REQUIRE(t.wait_for("reading the prompt, 8 of "));
+    REQUIRE(t.wait_for("\r\x1b[K"));
+    CHECK(t.wait_for("[2 tokens"));
+    const std::vector<std::string> args = {NIBBLE_BINARY, "run", "-p",     many, "-n",    "2",
+                                           "--batch",     "8",   "--seed", "1",  "--json"};
+    Pty run(args);
+    CHECK(run.wait_for("reading the prompt, 0 of "));
+    CHECK(run.wait_for("reading the prompt, 8 of "));
+    CHECK(run.wait_for("\r\x1b[K{"));
+    CHECK(run.wait_end() == 0);
+    for (const std::string quiet :
+         {"TERM=dumb exec \"$0\" run", "exec \"$0\" run -q", "exec \"$0\" run 2>&-"}) {
+        CAPTURE(quiet);
+        Pty silent({"/bin/sh", "-c", cat(quiet, " -p '", many, "' -n 2 --batch 8"), NIBBLE_BINARY});
+        CHECK(silent.wait_end() == 0);
+        CHECK(silent.seen().find("reading") == std::string::npos);
+    }
+}
+
 TEST_CASE("chat on a terminal that knows no escape sequences, and with its output in a file, sends none") {
     const Home home;
     const std::string out = (home.dir / "out").string();

@@ -167,6 +167,29 @@ TEST_CASE("a known prefix is reused and changes nothing") {
     CHECK(prefilled[1] <= 32);  // at most what does not fill a page
 }
 
+TEST_CASE("a step tells what is left of the prompts") {
+    EngineConfig config;
+    config.runner.ctx = 256;
+    config.runner.batch_tokens = 16;
+    const Loaded loaded(config, 2);
+    const Request r = request("Once upon a time there was a king who had three sons and a castle in the wood",
+                              *loaded.engine, 3, 1);
+    const auto size = static_cast<int32_t>(r.prompt.size());
+    REQUIRE(size > 17);
+    REQUIRE(loaded.engine->submit(r));
+    REQUIRE(loaded.engine->submit(r));
+    int32_t read = 0, steps = 0;
+    for (; !loaded.engine->idle(); ++steps) {
+        const auto report = loaded.engine->step();
+        REQUIRE(report);
+        read += report->prefill_tokens;
+        if (steps == 0) CHECK(report->prefill_left == 2 * size - 16);
+        if (report->prefill_left == 0) CHECK(report->events.size() > 0);
+    }
+    CHECK(steps > 3);
+    CHECK(read <= 2 * size);
+}
+
 TEST_CASE("a known prefix longer than the window is reused as well") {
     for (const std::string_view model : {"phi3", "gemma3", "gemma4", "gpt_oss"}) {
         INFO(model);

@@ -38,7 +38,10 @@ void ReplView::dim(bool on) const {
     if (colour_) write(on ? "\x1b[2m" : "\x1b[0m");
 }
 
+void ReplView::reading(int64_t read, int64_t left) { status_line_.show(reading_status(read, left)); }
+
 void ReplView::put(const std::vector<ThoughtSplitter::Piece>& pieces) {
+    status_line_.clear();
     for (const auto& [text, thought] : pieces) {
         if (thought && hide_) continue;
         if (std::exchange(dimmed_, thought) != thought) dim(thought);
@@ -58,6 +61,7 @@ void ReplView::end_answer() {
 }
 
 void ReplView::notice(std::string_view text) {
+    status_line_.clear();
     if (terminal_ && std::exchange(line_open_, false)) write("\n");
     std::fprintf(stderr, "nibble: %s\n", printable(text, max_message).c_str());
 }
