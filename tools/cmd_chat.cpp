@@ -102,11 +102,13 @@ Result<void> ChatCommand::keep(Chat& chat, const Begun& begun) const {
 // chat goes on.
 void answer(Repl& r, std::optional<std::string> message) {
     take_interrupt();
-    const ChatHooks hooks{[&](std::string_view text) { r.view.text(text); },
+    r.reading = true;
+    const ChatHooks hooks{[&](std::string_view text) { r.reading = false, r.view.text(text); },
                           [&](const std::string& line) { r.view.notice(line); },
                           [] { return interrupt_pending() || ending_signal(); },
                           [&](int32_t read, int32_t left) { r.view.reading(read, left); }};
     auto turn = message ? r.chat.say(r.attachment + *message, hooks) : r.chat.answer(hooks);
+    r.reading = false;
     take_interrupt();
     r.view.end_answer();
     const std::optional<Conversation> otherwise = std::exchange(r.otherwise, {});
@@ -153,7 +155,9 @@ Result<int> ChatCommand::operator()() const {
     print_warnings(conflicts(params));
     if (!session.empty()) (void)NIBBLE_TRY(AtomicFile::create(session));  // not after the conversation
     const EngineConfig config = NIBBLE_TRY(options.config());
-    const auto backends = NIBBLE_TRY(options.backends());
+    bool reading = false;  // a step of the prompt may take seconds: it is not waited for
+    const auto backends =
+        NIBBLE_TRY(options.backends([&] { return reading && (interrupt_pending() || ending_signal()); }));
     const auto list = pointers(backends);
     const auto path = NIBBLE_TRY(model.path());
     Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
@@ -164,7 +168,7 @@ Result<int> ChatCommand::operator()() const {
     const TerminalGuard terminal;
     ReplView view(::isatty(STDOUT_FILENO), wants_colour(), hide_thinking);
     ReplInput input(terminal, no_history ? std::filesystem::path() : history_path(), complete_command);
-    Repl repl{chat, view, input, terminal};
+    Repl repl{chat, view, input, terminal, reading};
     if (terminal.is_terminal())
         view.line(cat(path.filename().string(), ", context ", engine.ctx(), " tokens, seed ", *params.seed,
                       ". /help lists the commands."));

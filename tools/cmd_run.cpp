@@ -66,7 +66,7 @@ struct RunCommand {
     Result<void> submit_all(Engine& engine, const std::filesystem::path& path,
                             const std::vector<Conversation>& conversations, const Request& base,
                             PromptCache* cache, RunOutput& output) const;
-    Result<bool> generate(Engine& engine, RunOutput& output) const;
+    Result<bool> generate(Engine& engine, RunOutput& output, bool& reading) const;
     void end_line(const RunOutput& output) const;
     void print_statistics(const RunOutput& output, size_t allocated, LoadTime load, double wall,
                           const SamplerParams& params) const;
@@ -143,8 +143,9 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path&
     return {};
 }
 
-// True when it was interrupted. Until the first text, a terminal is told how far the prompts are.
-Result<bool> RunCommand::generate(Engine& engine, RunOutput& output) const {
+// True when it was interrupted. `reading`: whether there is no text yet; a terminal is told how far the
+// prompts are.
+Result<bool> RunCommand::generate(Engine& engine, RunOutput& output, bool& reading) const {
     bool cancelled = false;
     StatusLine status(!quiet);
     int64_t read = 0, left = 0;
@@ -164,8 +165,8 @@ Result<bool> RunCommand::generate(Engine& engine, RunOutput& output) const {
         for (const Event& e : report->events) output.take(e);
         NIBBLE_TRY(output.flush());
         read += report->prefill_tokens;
-        const bool begun = std::ranges::any_of(output.answers(), &RunAnswer::begun);
-        if (!begun && report->prefill_left > 0) status.show(reading_status(read, report->prefill_left));
+        reading = std::ranges::none_of(output.answers(), &RunAnswer::begun);
+        if (reading && report->prefill_left > 0) status.show(reading_status(read, report->prefill_left));
     }
     NIBBLE_TRY(output.finish());
     return cancelled;
@@ -245,7 +246,7 @@ void RunCommand::print_statistics(const RunOutput& output, size_t allocated, Loa
         "ms, load %.1f ms of which packing %.1f ms | cache and activations %.1f MiB, peak memory %.1f MiB | "
         "%s\n",
         static_cast<long long>(prompt), reused ? cat(", ", prompt - reused, " of them computed").c_str() : "",
-        rate(prompt - reused, one ? a.prompt_seconds() : wall), static_cast<long long>(generated),
+        one ? a.prompt_rate() : rate(prompt - reused, wall), static_cast<long long>(generated),
         guessed ? cat(", ", guessed, " of them guessed").c_str() : "",
         one ? rate(generated - 1, a.decode_seconds()) : rate(generated, wall), a.prompt_seconds() * 1e3,
         load.total * 1e3, load.pack * 1e3, static_cast<double>(allocated) / (1 << 20),
@@ -279,7 +280,8 @@ Result<int> RunCommand::operator()() const {
         base.decoding.width;
     if (base.decoding.kind != Decoding::Kind::sample) config.draft_tokens = 0;  // those never guess
     const Clock::time_point start = Clock::now();
-    const auto backends = NIBBLE_TRY(options.backends());
+    bool reading = true;  // a step of it may take seconds: it is not waited for
+    const auto backends = NIBBLE_TRY(options.backends([&] { return reading && interrupted; }));
     const auto list = pointers(backends);
     const auto path = NIBBLE_TRY(model.path());
     Engine engine = NIBBLE_TRY(Engine::load(path, config, list));
@@ -307,7 +309,7 @@ Result<int> RunCommand::operator()() const {
     NIBBLE_TRY(submit_all(engine, path, conversations, base, cache ? &*cache : nullptr, output));
     if (cache && cache->passed_over())
         std::fprintf(stderr, "nibble: %s: the prompt is computed\n", cache->passed_over()->message().c_str());
-    const bool cancelled = NIBBLE_TRY(generate(engine, output));
+    const bool cancelled = NIBBLE_TRY(generate(engine, output, reading));
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
     end_line(output);
     if (!quiet) print_statistics(output, engine.allocated_bytes(), load, wall, params);

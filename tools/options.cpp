@@ -150,13 +150,14 @@ Result<EngineConfig> RunOptions::config() const {
     return c;
 }
 
-Result<std::vector<std::unique_ptr<Backend>>> RunOptions::backends() const {
+Result<std::vector<std::unique_ptr<Backend>>> RunOptions::backends(std::function<bool()> stop) const {
     std::vector<std::unique_ptr<Backend>> list;
     CpuOptions options;
     options.threads = threads;
     options.isa = isa;
     options.pack = !no_pack;
     options.deterministic = deterministic;
+    options.stop = std::move(stop);
     list.push_back(NIBBLE_TRY(CpuBackend::create(options)));
     NIBBLE_TRY(device.append(list, threads, deterministic));
     return list;

@@ -47,7 +47,8 @@ struct RunOptions {
     void add_check_nan(Flags& flags);
     void add_all(Flags& flags);  // for commands that generate text
     Result<EngineConfig> config() const;
-    Result<std::vector<std::unique_ptr<Backend>>> backends() const;
+    // `stop`: see CpuOptions.
+    Result<std::vector<std::unique_ptr<Backend>>> backends(std::function<bool()> stop = {}) const;
 };
 
 // Which device runs what: the processor, or a card and its layers.

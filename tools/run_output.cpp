@@ -20,6 +20,11 @@ double rate(int64_t n, double seconds) { return n > 0 && seconds > 0 ? static_ca
 
 }  // namespace
 
+double RunAnswer::prompt_rate() const {
+    const bool interrupted = finish == Finish::cancelled && tokens.empty();
+    return interrupted ? 0 : rate(prompt_tokens - reused_tokens, prompt_seconds());
+}
+
 nlohmann::ordered_json to_json(const SamplerParams& params) {
     Json j = Json::object();
     for (const Param& p : param_table())
@@ -166,7 +171,7 @@ nlohmann::ordered_json RunOutput::result(size_t index) const {
                     {"prompt_ms", a.prompt_seconds() * 1e3},
                     {"generation_ms", a.decode_seconds() * 1e3},
                     {"reused_tokens", a.reused_tokens},
-                    {"prompt_tokens_per_second", rate(a.prompt_tokens - a.reused_tokens, a.prompt_seconds())},
+                    {"prompt_tokens_per_second", a.prompt_rate()},
                     {"tokens_per_second", rate(n - 1, a.decode_seconds())},
                     {"guessed_tokens", a.guessed}};
     j["parameters"] = parameters_;

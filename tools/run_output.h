@@ -36,6 +36,8 @@ struct RunAnswer {
 
     bool ended() const { return finish != Finish::none || !error.empty(); }
     double prompt_seconds() const { return std::chrono::duration<double>(first - start).count(); }
+    // Of what was computed; 0 if it was interrupted before.
+    double prompt_rate() const;
     double decode_seconds() const { return std::chrono::duration<double>(end - first).count(); }
 };
 

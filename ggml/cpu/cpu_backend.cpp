@@ -192,6 +192,7 @@ bool CpuBackend::joins_next(const Instr& instr) const { return is_glu_read_by_ne
 Result<void> CpuBackend::run(std::span<BoundInstr> instrs, Observer* observer) {
     cpu::Exec e = exec();
     while (!instrs.empty()) {
+        if (stop_ && stop_()) return Error{ErrorCode::cancelled, "cpu", "was stopped", ""};
         e.next_weights = weights_of_next(instrs);
         // Who watches sees every instruction.
         const size_t joined = observer ? 0 : run_joined(e, instrs);

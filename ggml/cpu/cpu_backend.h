@@ -2,6 +2,7 @@
 // Matrices are packed for the instruction set when placed; results do not depend on the number of threads.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ struct CpuOptions {
     bool deterministic = true;
     std::optional<cpu::Streaming> streaming = std::nullopt;  // instead of what suits this processor
     std::vector<std::vector<int>> nodes = {};                // see ThreadPool
+    std::function<bool()> stop = {};  // asked before every instruction: true ends the run, code cancelled
 };
 
 class CpuBackend final : public Backend {
@@ -55,7 +57,8 @@ class CpuBackend final : public Backend {
           streaming_(options.streaming.value_or(cpu::streaming(*kernels))),
           pool_(std::move(pool)),
           pack_(options.pack),
-          deterministic_(options.deterministic) {}
+          deterministic_(options.deterministic),
+          stop_(options.stop) {}
     Result<Buffer> allocate_packed(size_t bytes);
     cpu::Exec exec() const {
         return {kernels_, pool_.get(), streaming_, cpu::features().last_level / 2, deterministic_};
@@ -65,6 +68,7 @@ class CpuBackend final : public Backend {
     cpu::Streaming streaming_;
     std::unique_ptr<ThreadPool> pool_;
     bool pack_, deterministic_;
+    std::function<bool()> stop_;
     Buffer slab_;  // that packed weights share, one behind the other, and how much of it is taken
     size_t slab_taken_ = 0;
 };

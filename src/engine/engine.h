@@ -64,7 +64,8 @@ class Engine {
 
     // Runs one mixed batch. Each running request yields at most one token, and as many more as were guessed
     // rightly; one whose answer is chosen among several yields the answer at its end. After an Error every
-    // request has ended and the engine is idle.
+    // request has ended and the engine is idle. A step that a backend was told to stop (CpuOptions::stop) is
+    // as if it had not begun: cancel() what is not to go on.
     Result<StepReport> step();
 
     // A grammar over this model's vocabulary, for requests. An Error if no token can begin what it asks for.

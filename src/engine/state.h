@@ -83,6 +83,7 @@ struct Engine::State {
     Result<void> add_rows(Batch& batch, Launched& step, Sequence& s, int32_t count,
                           std::span<const Token> draft = {});
     Result<Launched> launch_next();
+    Result<void> take_back(const Launched& step);
     Result<std::optional<Launched>> launch_ahead(const Launched& last);
     void note_rows(const Part& part) const;
     Result<void> collect(const Launched& step, StepReport& report);

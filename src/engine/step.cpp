@@ -221,6 +221,18 @@ void Engine::State::keep_state(Sequence& s, int32_t end) {
     s.kept_state = fresh && passing ? end : 0;
 }
 
+// A step that was not finished: what it wrote counts for nothing. With a state a sequence begins again, with
+// what is known of its prompt.
+Result<void> Engine::State::take_back(const Launched& step) {
+    for (const Part& part : step.parts) {
+        Sequence& s = *part.sequence;
+        const int32_t before = s.n_computed - part.rows;
+        if (!s.decoding()) remember(std::span(s.tokens).first(static_cast<size_t>(before)), s.tables, false);
+        NIBBLE_TRY(go_back(s, before));
+    }
+    return {};
+}
+
 Result<Engine::State::Launched> Engine::State::launch_next() {
     const size_t n = n_running();
     const Drafts drafts = guess(n);
@@ -240,12 +252,13 @@ Result<Engine::State::Launched> Engine::State::launch_next() {
     if (step.parts.empty()) return Error{ErrorCode::internal, "engine", "no request can go on", ""};
     batch.draws = draw_rows(step.parts, false);
     step.drawn = !batch.draws.empty();
-    if (step.drawn) {
-        NIBBLE_TRY(runner.launch(batch));
-        return step;
-    }
     NanCheck nan_check;
-    NIBBLE_TRY(runner.step(batch, config.check_nan ? &nan_check : nullptr));
+    const Result<void> ran =
+        step.drawn ? runner.launch(batch) : runner.step(batch, config.check_nan ? &nan_check : nullptr);
+    if (!ran) {
+        if (ran.error().code == ErrorCode::cancelled) NIBBLE_TRY(take_back(step));
+        return ran.error();
+    }
     if (!nan_check.finding().empty())
         return Error{ErrorCode::internal, "--check-nan", nan_check.finding(),
                      "the weights or a kernel are broken"};
@@ -406,7 +419,9 @@ Result<StepReport> Engine::State::step() {
     }
     const bool started =
         ahead && std::ranges::any_of(ahead->parts, [](const Part& p) { return p.sequence != nullptr; });
-    const Launched step = started ? std::move(*ahead) : NIBBLE_TRY(launch_next());
+    auto launched = started ? Result<Launched>(std::move(*ahead)) : launch_next();
+    if (!launched && launched.error().code == ErrorCode::cancelled) return report;
+    const Launched step = NIBBLE_TRY(std::move(launched));
     ahead = NIBBLE_TRY(launch_ahead(step));
     NIBBLE_TRY(collect(step, report));
     for (const auto& s : sequences)

@@ -190,6 +190,80 @@ TEST_CASE("a step tells what is left of the prompts") {
     CHECK(read <= 2 * size);
 }
 
+TEST_CASE("a step that is stopped is as if it had not begun") {
+    for (const char* model : {"fairytale", "qwen3_5", "lfm2", "gemma3"}) {
+        INFO(model);
+        const auto path =
+            model == std::string_view("fairytale") ? bundled_model() : root / "tests/golden/models" / model;
+        EngineConfig config;
+        config.runner.ctx = 128;
+        config.runner.batch_tokens = 16;
+        config.runner.page_size = 8;
+        config.draft_tokens = 6;
+        Request r;
+        r.sampling.temperature = 0;
+        r.ignore_eos = true;
+        r.max_tokens = 12;
+        for (Token t = 0; t < 60; ++t) r.prompt.push_back(3 + t % 20 * 7 % 90);
+        const Loaded fresh(config, 2, path);
+        REQUIRE(fresh.engine->submit(r));
+        const std::vector<Token> expected = run_all(*fresh.engine).begin()->second.tokens;
+
+        int64_t asked = 0, stop_at = -1;
+        CpuOptions options;
+        options.threads = 2;
+        options.stop = [&] { return asked++ >= stop_at && stop_at >= 0; };
+        auto backend = CpuBackend::create(options);
+        REQUIRE(backend);
+        Backend* const list[] = {backend->get()};
+        auto engine = Engine::load(path, config, list);
+        REQUIRE(engine);
+        REQUIRE(engine->submit(r));
+        REQUIRE(engine->step());
+        const int64_t a_step = std::exchange(asked, 0);
+        CHECK(a_step > 5);
+        // The beginning, the middle and the end of a step, of the prompt and of the answer. A state that was
+        // begun to be written is lost: what it was made of is computed again.
+        std::vector<Token> tokens;
+        int32_t stopped = 0;
+        for (int64_t n = 0; !engine->idle(); ++n) {
+            asked = 0, stop_at = n == 1 ? 0 : n == 4 || n == 12 ? a_step / 2 : n == 8 ? a_step - 1 : -1;
+            const auto report = engine->step();
+            REQUIRE_MESSAGE(report, (report ? "" : report.error().message()));
+            if (stop_at >= 0) {
+                CHECK(report->events.empty());
+                CHECK(report->prefill_tokens + report->decode_tokens == 0);
+                ++stopped;
+            }
+            for (const Event& e : report->events) tokens.push_back(e.token);
+        }
+        CHECK(stopped >= 3);
+        CHECK(tokens == expected);
+
+        // What was read before stays known.
+        for (Token& t : r.prompt) t = (t + 40) % 90 + 3;
+        const auto id = engine->submit(r);
+        REQUIRE(id);
+        stop_at = -1;
+        REQUIRE(engine->step());
+        REQUIRE(engine->step());
+        asked = 0, stop_at = 3;
+        REQUIRE(engine->step());
+        engine->cancel(*id);
+        const auto end = engine->step();
+        REQUIRE(end);
+        REQUIRE(end->events.size() == 1);
+        CHECK(end->events[0].finish == Finish::cancelled);
+        CHECK(engine->idle());
+        REQUIRE(engine->submit(r));
+        stop_at = -1;
+        const auto again = engine->step();
+        REQUIRE(again);
+        CHECK(again->prefill_left <= 60 - 32);  // with its own 16 rows at least 48 are done
+        run_all(*engine);
+    }
+}
+
 TEST_CASE("a known prefix longer than the window is reused as well") {
     for (const std::string_view model : {"phi3", "gemma3", "gemma4", "gpt_oss"}) {
         INFO(model);

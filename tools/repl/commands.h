@@ -19,6 +19,7 @@ struct Repl {
     ReplView& view;
     ReplInput& input;
     const TerminalGuard& terminal;
+    bool& reading;                            // an answer has no text yet: see CpuOptions::stop
     Turn last{};                              // the last answer's figures
     std::string attachment{};                 // put before the next message, until one is answered
     std::vector<std::string> attached{};      // what was put before messages, each once
