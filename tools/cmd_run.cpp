@@ -127,7 +127,7 @@ Result<void> RunCommand::submit_all(Engine& engine, const std::filesystem::path&
             NIBBLE_TRY(cache->load(r.prompt));
             r.kept_beginning = cache->parting();
         }
-        if (cache) answer.reused_tokens = cache->reused(r.prompt);
+        answer.reused_tokens = engine.known(r.prompt);
         if (logprobs >= 0) answer.logprobs = nlohmann::ordered_json::array();
         answer.start = answer.first = answer.end = Clock::now();
         auto id = engine.submit(std::move(r));

@@ -71,6 +71,9 @@ class Engine {
     // A grammar over this model's vocabulary, for requests. An Error if no token can begin what it asks for.
     Result<std::shared_ptr<Constraint>> constraint(Grammar grammar);
 
+    // How many tokens of a prompt would not be computed again; its last one always is.
+    int32_t known(std::span<const Token> prompt);
+
     // The longest beginning of `tokens` that the cache still holds; and putting such a beginning into the
     // cache of an engine with the same model, cache types and page size, for the next request that begins
     // with it, whole, or as far as a prompt has it: so many tokens are yielded. Both need an idle engine.

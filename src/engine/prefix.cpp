@@ -77,6 +77,10 @@ bool Engine::State::remember_states(std::span<const Token> stored, std::span<con
     return fresh;
 }
 
+int32_t Engine::known(std::span<const Token> prompt) {
+    return prompt.empty() ? 0 : state_->known_prefix(prompt.first(prompt.size() - 1)).n_tokens;
+}
+
 Result<CachedPrefix> Engine::export_prefix(std::span<const Token> tokens) {
     State& e = *state_;
     CachedPrefix p;

@@ -19,7 +19,7 @@ Result<void> PromptCache::load(std::span<const Token> prompt) {
     std::error_code none;
     if (const auto size = std::filesystem::file_size(path_, none); none || size == 0) return {};
     SavedFile file = NIBBLE_TRY(SavedFile::open(kind, path_));
-    const auto take = [&]() -> Result<int32_t> {
+    const auto take = [&]() -> Result<void> {
         NIBBLE_TRY(file.check(*engine_));
         const PrefixView stored = NIBBLE_TRY(file.prefix(*engine_));
         const int32_t taken = NIBBLE_TRY(engine_->import_beginning(stored, prompt));
@@ -27,26 +27,18 @@ Result<void> PromptCache::load(std::span<const Token> prompt) {
         // Whole pages: what two questions begin with alike a third may not.
         const int32_t page = engine_->runner().config().page_size;
         if (taken < alike) parting_ = static_cast<int32_t>(alike) / page * page;
-        return taken;
+        return {};
     };
-    if (const Result<int32_t> n = take())
-        n_taken_ = static_cast<size_t>(*n);
-    else
-        passed_over_ = n.error(), passed_over_->where = path_.string();  // the engine knows no files
+    if (const auto taken = take(); !taken)
+        passed_over_ = taken.error(), passed_over_->where = path_.string();  // the engine knows no files
+    reused_ = engine_->known(prompt);
     return {};
 }
 
-int64_t PromptCache::reused(std::span<const Token> prompt) const {
-    if (prompt.empty()) return 0;
-    const auto known = prompt.first(prompt.size() - 1);  // one token must be computed
-    return std::ranges::mismatch(known, std::span(prompt_).first(n_taken_)).in1 - known.begin();
-}
-
 Result<void> PromptCache::save() {
-    const int64_t known = reused(prompt_);
-    if (static_cast<int64_t>(prompt_.size()) - known <= known / 8) return {};
+    if (static_cast<int32_t>(prompt_.size()) - reused_ <= reused_ / 8) return {};
     const CachedPrefix prefix = NIBBLE_TRY(engine_->export_prefix(prompt_));
-    if (static_cast<int64_t>(prefix.tokens.size()) <= known) return {};
+    if (prefix.tokens.size() <= static_cast<size_t>(reused_)) return {};
     return write_saved(kind, *engine_, {}, prefix, path_);
 }
 

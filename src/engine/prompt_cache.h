@@ -18,7 +18,7 @@ class PromptCache {
     // written.
     Result<void> load(std::span<const Token> prompt);
     const std::optional<Error>& passed_over() const { return passed_over_; }
-    int64_t reused(std::span<const Token> prompt) const;  // tokens of this one that are not computed again
+    int32_t reused() const { return reused_; }  // tokens of that prompt that are not computed again
     // Of a model with a state, which serves whoever has all of its tokens: where that prompt and the file's
     // part. Once it is kept there (Request::kept_beginning) it serves both, and others like them.
     int32_t parting() const { return parting_; }
@@ -32,8 +32,7 @@ class PromptCache {
     Engine* engine_;
     std::filesystem::path path_;
     std::vector<Token> prompt_;  // the one that was loaded for
-    size_t n_taken_ = 0;         // of its tokens: those whose keys and values came from the file
-    int32_t parting_ = 0;
+    int32_t reused_ = 0, parting_ = 0;
     std::optional<Error> passed_over_;
 };
 

@@ -180,6 +180,7 @@ TEST_CASE("a terminal is told how far a long prompt is, until the answer begins"
     Pty t({NIBBLE_BINARY, "chat", "-n", "2", "--batch", "8"});
     REQUIRE(t.wait_for(prompt));
     t.type(many + enter);
+    REQUIRE(t.wait_for("reading the prompt, 0 of "));
     REQUIRE(t.wait_for("reading the prompt, 8 of "));
     REQUIRE(t.wait_for("\r\x1b[K"));
     CHECK(t.wait_for("[2 tokens"));

@@ -65,7 +65,7 @@ struct Run {
             cache.emplace(engine, file);
             const auto taken = cache->load(prompt);
             REQUIRE_MESSAGE(taken, (taken ? "" : taken.error().message()));
-            a.reused = cache->reused(prompt);
+            a.reused = cache->reused();
             a.passed_over = cache->passed_over();
             a.parting = r.kept_beginning = cache->parting();
         }
