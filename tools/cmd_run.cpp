@@ -275,6 +275,13 @@ Result<int> RunCommand::operator()() const {
                      "has no place in an answer that follows a grammar",
                      "leave it out: such an answer comes without thoughts"};
     const std::vector<Conversation> conversations = NIBBLE_TRY(prompts.read());
+    const std::string ahead = prompts.instruction();
+    if (!prompt_cache.empty() && !quiet && !ahead.empty() &&
+        conversations.front().messages.back().content.size() > ahead.size())
+        std::fprintf(
+            stderr,
+            "nibble: --prompt-cache: -p stands before the document, so another question has nothing in "
+            "common with this one (put it behind: echo QUESTION | nibble run -f DOCUMENT)\n");
     config.runner.max_sequences =
         static_cast<int32_t>(std::min(conversations.size(), static_cast<size_t>(parallel))) *
         base.decoding.width;

@@ -86,9 +86,14 @@ void PromptSource::add(Flags& flags) {
     flags.value("--system", system, "the system prompt of a chat").group(group);
 }
 
-Result<Conversation> PromptSource::one() const {
+std::string PromptSource::instruction() const {
     std::string text = prompt;
     for (const std::string& w : words) text += cat(text.empty() ? "" : " ", w);
+    return text;
+}
+
+Result<Conversation> PromptSource::one() const {
+    std::string text = instruction();
     const auto add = [&](const std::string& whole) {
         std::string_view document = without_byte_order_mark(whole);
         if (document.ends_with('\n'))

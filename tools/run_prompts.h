@@ -18,6 +18,7 @@ struct PromptSource {
     // in, with an empty line between and without a final line break. Errors name the flag, or the file and
     // line.
     Result<std::vector<Conversation>> read() const;
+    std::string instruction() const;  // -p or the words: what a document follows
 
   private:
     Result<Conversation> one() const;

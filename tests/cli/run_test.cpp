@@ -156,6 +156,15 @@ TEST_CASE("run --prompt-cache: what one run computed of its prompt, the next one
     CHECK(other.code == 0);
     CHECK(other.out == ask("She said", {"--kv-type", "int8"}).out);
     CHECK(other.err.find(cache) != std::string::npos);
+    // A question in front leaves nothing in common.
+    const std::string document = s.file("document", text);
+    const auto hint = [&](std::vector<std::string> more, const std::string& input) {
+        std::vector<std::string> all = {"run", "-n", "1", "--raw", "-f", document, "--prompt-cache", cache};
+        all.insert(all.end(), more.begin(), more.end());
+        return nibble_cli(all, input).err.find("stands before the document") != std::string::npos;
+    };
+    CHECK(hint({"-p", "Who?"}, ""));
+    CHECK(!hint({}, "Who?"));
     check_refused(ask("", {"--prompt-cache", s.file("poem", text)}), 1, "poem");
     check_refused(ask("", {"--prompt-cache", s.dir.string()}), 2, "is a folder");
 }
