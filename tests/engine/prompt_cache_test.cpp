@@ -198,7 +198,7 @@ TEST_CASE("prompt cache: what does not fit is passed over with the reason, and r
     Run{bundled_model(), Type::q8_0}(prompt, file.path);  // passed over as well
     passed_over("other types of the KV cache (give --kv-type");
     const std::string whole = file.read();
-    for (size_t n = 8; n < whole.size(); n += n < 200 ? 1 : whole.size() / 7) {
+    for (size_t n = 8; n < whole.size(); n += n < 200 ? 9 : whole.size() / 7) {
         file.write(whole.substr(0, n));
         const Answer a = run(prompt, file.path);
         CHECK(a.passed_over);
