@@ -141,12 +141,12 @@ Request Chat::request_for(const Prompt& prompt, const std::vector<Token>& genera
 
 Result<bool> Chat::run(Request request, const ChatHooks& hooks, Turn& turn, std::vector<Token>& generated) {
     auto used = static_cast<int32_t>(request.prompt.size());
-    const int32_t unread = used - engine_->known(request.prompt);
+    const int32_t unread = hooks.reading ? used - engine_->known(request.prompt) : 0;
     const RequestId id = NIBBLE_TRY(engine_->submit(std::move(request)));
     const Clock::time_point start = Clock::now();
     double first = -1;
     bool make_room = false;
-    if (hooks.reading && unread > engine_->runner().config().batch_tokens) hooks.reading(0, unread);
+    if (unread > engine_->runner().config().batch_tokens) hooks.reading(0, unread);
     for (turn.finish = Finish::none; turn.finish == Finish::none;) {
         if (make_room || (hooks.interrupted && hooks.interrupted())) engine_->cancel(id);
         const StepReport report = NIBBLE_TRY(engine_->step());

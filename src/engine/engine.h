@@ -76,11 +76,12 @@ class Engine {
 
     // The longest beginning of `tokens` that the cache still holds; and putting such a beginning into the
     // cache of an engine with the same model, cache types and page size, for the next request that begins
-    // with it, whole, or as far as a prompt has it: so many tokens are yielded. Both need an idle engine.
-    // Errors: sizes that do not fit, a prefix longer than the context.
+    // with it: whole, or its first n tokens, if no state is among it, which is of all of them; yielded is how
+    // many were put there. Imports need an idle engine. Errors: sizes that do not fit, a prefix longer than
+    // the context.
     Result<CachedPrefix> export_prefix(std::span<const Token> tokens);
     Result<void> import_prefix(const PrefixView& prefix);
-    Result<int32_t> import_beginning(const PrefixView& prefix, std::span<const Token> prompt);
+    Result<size_t> import_beginning(const PrefixView& prefix, size_t n);
 
     const Tokenizer& tokenizer() const;
     const ModelSpec& spec() const;

@@ -128,17 +128,16 @@ Result<void> Engine::import_prefix(const PrefixView& p) {
     return {};
 }
 
-Result<int32_t> Engine::import_beginning(const PrefixView& p, std::span<const Token> prompt) {
+Result<size_t> Engine::import_beginning(const PrefixView& p, size_t n) {
     const State& e = *state_;
-    const auto n = static_cast<size_t>(std::ranges::mismatch(p.tokens, prompt).in1 - p.tokens.begin());
-    if (n < p.tokens.size() && e.carries_states()) return 0;  // a state is of all its tokens
+    if (n < p.tokens.size() && e.carries_states()) return 0;
     PrefixView beginning{p.tokens.first(n), p.pages};
     for (size_t g = 0; g < std::min(p.pages.size(), e.groups.size()); ++g) {
         const size_t bytes = e.runner.page_bytes(static_cast<int32_t>(g)) * e.pages_for(e.groups[g], n);
         beginning.pages[g] = p.pages[g].first(std::min(bytes, p.pages[g].size()));
     }
     NIBBLE_TRY(import_prefix(beginning));
-    return static_cast<int32_t>(n);
+    return n;
 }
 
 }  // namespace nibble

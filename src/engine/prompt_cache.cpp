@@ -22,11 +22,12 @@ Result<void> PromptCache::load(std::span<const Token> prompt) {
     const auto take = [&]() -> Result<void> {
         NIBBLE_TRY(file.check(*engine_));
         const PrefixView stored = NIBBLE_TRY(file.prefix(*engine_));
-        const int32_t taken = NIBBLE_TRY(engine_->import_beginning(stored, prompt));
-        const auto alike = std::ranges::mismatch(stored.tokens, prompt).in1 - stored.tokens.begin();
+        const auto alike =
+            static_cast<size_t>(std::ranges::mismatch(stored.tokens, prompt).in1 - stored.tokens.begin());
         // Whole pages: what two questions begin with alike a third may not.
         const int32_t page = engine_->runner().config().page_size;
-        if (taken < alike) parting_ = static_cast<int32_t>(alike) / page * page;
+        if (NIBBLE_TRY(engine_->import_beginning(stored, alike)) < alike)
+            parting_ = static_cast<int32_t>(alike) / page * page;
         return {};
     };
     if (const auto taken = take(); !taken)

@@ -9,11 +9,11 @@ constexpr int64_t few_rows = stream_rows, direct_rows = 8;
 // often as it takes, with as many rows each time as the other times, or one more.
 template <class P, class Fn>
 inline void few_at_a_time(const AttentionTile<P>& t, int64_t first, int64_t n, Fn fn) {
-    const int64_t end = first + n;
     for (int64_t times = (n + few_rows - 1) / few_rows; times > 0; --times) {
-        const AttentionTile<P> part = t.part(first, (end - first + times - 1) / times);
+        const AttentionTile<P> part = t.part(first, times == 1 ? n : (n + times - 1) / times);
         with_rows<few_rows>(part.rows, [&]<int R>() { fn.template operator()<R>(part); });
         first += part.rows;
+        n -= part.rows;
     }
 }
 
@@ -43,6 +43,31 @@ class Pieces {
     int64_t heads_, page_, stride_, far_;
 };
 
+// sum[r][v] += weight(r) * value(v). Each is read once; those of which there are fewer stay in registers.
+template <class P, int R, int V, class Weight, class Value>
+[[gnu::always_inline]] inline void add_products(F (&sum)[R][V], Weight weight, Value value) {
+    typename P::Vector kept[R < V ? R : V];
+    if constexpr (R < V) {
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) kept[r] = weight(r);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) {
+            const typename P::Vector x = value(v);
+#pragma GCC unroll 8
+            for (int r = 0; r < R; ++r) sum[r][v] = P::multiply_add(kept[r], x, sum[r][v]);
+        }
+    } else {
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) kept[v] = value(v);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+            const typename P::Vector w = weight(r);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; ++v) sum[r][v] = P::multiply_add(w, kept[v], sum[r][v]);
+        }
+    }
+}
+
 // s[r][j .. j + V vectors) = q[r] . key, from keys in tiles; the same order of additions as fma_block.
 template <class P, class Row, int R, int V>
 inline void score_vectors(const std::byte* tiles, int64_t head_dim, const typename P::Number* q, int64_t j,
@@ -54,12 +79,11 @@ inline void score_vectors(const std::byte* tiles, int64_t head_dim, const typena
 #pragma GCC unroll 2
         for (int v = 0; v < V; ++v) acc[r][v] = zero();
     const auto multiply = [&](int64_t i, const typename P::Vector(&x)[V]) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-            const typename P::Vector w = P::broadcast(q + r * units + i);
-#pragma GCC unroll 2
-            for (int v = 0; v < V; ++v) acc[r][v] = P::multiply_add(w, x[v], acc[r][v]);
-        }
+        const auto weight = [&](int r) __attribute__((always_inline)) {
+            return P::broadcast(q + r * units + i);
+        };
+        const auto key = [&](int v) __attribute__((always_inline)) { return x[v]; };
+        add_products<P>(acc, weight, key);
     };
     each_column<P, Row, V, true>(tiles, head_dim, j, ahead, multiply);
 #pragma GCC unroll 8
@@ -90,31 +114,6 @@ inline void score_keys(const AttentionBlock& b, const AttentionTile<P>& t, int64
 // joined want some as well.
 template <class P, class Row, int R>
 constexpr int value_vecs = (P::size > 1 && Row::parts > 1 ? R + 2 : R) * 4 <= tile_rows* tile_vecs ? 4 : 2;
-
-// sum[r][v] += weight(r) * value(v). Each is read once; those of which there are fewer stay in registers.
-template <class P, int R, int V, class Weight, class Value>
-[[gnu::always_inline]] inline void add_products(F (&sum)[R][V], Weight weight, Value value) {
-    typename P::Vector kept[R < V ? R : V];
-    if constexpr (R < V) {
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) kept[r] = weight(r);
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) {
-            const typename P::Vector x = value(v);
-#pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) sum[r][v] = P::multiply_add(kept[r], x, sum[r][v]);
-        }
-    } else {
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) kept[v] = value(v);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-            const typename P::Vector w = weight(r);
-#pragma GCC unroll 4
-            for (int v = 0; v < V; ++v) sum[r][v] = P::multiply_add(w, kept[v], sum[r][v]);
-        }
-    }
-}
 
 // o[r][i .. i + V vectors) += sum over n values of weights[r][j] * value[j].
 template <class P, class Row, int R, int V>

@@ -147,6 +147,7 @@ inline void with_rows(int64_t rows, Fn fn) {
     if (rows == R) return fn.template operator()<R>();
     if constexpr (R > 1) with_rows<R - 1>(rows, fn);
 }
+
 // Which keys of a step the tokens of a block see.
 struct SeenKeys {
     const AttentionBlock* b;
