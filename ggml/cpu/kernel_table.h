@@ -65,7 +65,8 @@ inline constexpr int64_t bf16_step = 32;
 // costs. Panels are always filled so, from one place.
 struct Streaming {
     static constexpr int never = 1 << 30;
-    int code_rows = 3;      // integer codes; one, if their scales are integers: more work per byte
+    int code_rows = 3;      // integer codes
+    int factor_rows = 1;    // likewise, if their scales are integers: more work per byte
     int real_rows = never;  // packed f32, f16, bf16
     int code_streams = 1;   // integer codes of so many places at once, each asked for by its share of `bytes`
     bool one_real_group = false;  // packed reals of one group of outputs at a time, however few the rows

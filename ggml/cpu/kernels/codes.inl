@@ -165,7 +165,7 @@ struct CodeStream {
           far(s.bytes),
           near(s.first_level),
           by_levels(s.by_levels),
-          ahead_rows(has_factors ? 1 : s.code_rows),
+          ahead_rows(has_factors ? s.factor_rows : s.code_rows),
           layout(&of_rows) {
         if constexpr (P::codes.table) table = load_table(layout->levels.data(), zero);
     }
