@@ -129,10 +129,11 @@ struct ChunkRange {
     bool operator==(const ChunkRange&) const = default;
 };
 
-// Asks for the memory of n rows of a cache ahead of their use.
+// Asks for the memory of n rows of a cache ahead of their use, in the second level: the first one waits for
+// few lines at a time.
 inline void ask_for(const Tensor& cache, int64_t row, int64_t n) {
     const auto* p = cache.row<std::byte>(row);
-    for (int64_t i = 0; i < n * cache.stride; i += 64) prefetch_lines<1>(p + i);
+    for (int64_t i = 0; i < n * cache.stride; i += 64) prefetch_lines<1, 2>(p + i);
 }
 
 // Values [0, n) of a chunk -> values[number][v_cols], zeros behind v_head_dim and behind an odd number's
