@@ -89,6 +89,24 @@ AttentionBlock block_of(const AttentionOperands& o, const Tile& tile, int64_t kv
     return b;
 }
 
+int64_t tiles_of(const AttentionOperands& o, int64_t tokens) {
+    int64_t tiles = 0;
+    for (int64_t s = 0; s < o.seq_rows.rows; ++s) tiles += ceil_div(rows_of(o, s).count, tokens);
+    return tiles;
+}
+
+// Tokens of a tile, `most` at most: tall tiles convert keys and values less often, but every thread wants
+// some of them, as far as their rows are worth a task.
+int64_t tile_height(const Exec& exec, const AttentionOperands& o, int64_t most) {
+    constexpr int64_t worth = 64;
+    const int64_t group = o.p.n_heads / o.p.n_kv_heads, least = std::max<int64_t>(1, worth / group);
+    const int64_t wanted = exec.pool->size() == 1 ? 1 : 8 * exec.pool->size();
+    int64_t tokens = most;
+    while (tokens > least && tiles_of(o, tokens) * o.p.n_kv_heads < wanted)
+        tokens = std::max(tokens / 2, least);
+    return tokens;
+}
+
 // How many kv heads a task takes: tiles of few tokens take as many as they have room for and leave every
 // thread some tasks, because heads that follow each other lie so in memory, too. `rows`: the most tokens of a
 // tile.
@@ -137,13 +155,14 @@ void run_split(const Exec& exec, const AttentionOperands& o, int64_t tile_tokens
 
 void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scratch) {
     const AttentionOperands o = operands(a);
-    const int64_t tokens = exec.kernels->attention.tile_tokens(o.p), heads = o.p.n_kv_heads;
-    const size_t worker_bytes = exec.kernels->attention.scratch_bytes(o.p);
-    int64_t tiles = 0, longest = 0, most_rows = 0;
+    const AttentionKernels& kernels = exec.kernels->attention;
+    const int64_t tokens = tile_height(exec, o, kernels.tile_tokens(o.p)), heads = o.p.n_kv_heads,
+                  tiles = tiles_of(o, tokens);
+    const size_t worker_bytes = kernels.scratch_bytes(o.p, tokens);
+    int64_t longest = 0, most_rows = 0;
     for (int64_t s = 0; s < o.seq_rows.rows; ++s) {
         const Rows r = rows_of(o, s);
         if (r.count == 0) continue;
-        tiles += ceil_div(r.count, tokens);
         most_rows = std::max(most_rows, r.count);
         longest = std::max<int64_t>(longest, *o.positions.row<int32_t>(r.first + r.count - 1) + 1);
     }
@@ -163,7 +182,7 @@ void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scrat
         AttentionBlock b = block_of(o, tile_at(o, tokens, i / parts), head);
         b.kv_heads = static_cast<int32_t>(std::min(task_heads, heads - head));
         b.scratch = scratch.data() + static_cast<size_t>(worker) * worker_bytes;
-        exec.kernels->attention.block(b);
+        kernels.block(b);
     };
     constexpr int64_t worth = 1 << 15;  // below about as many operations one thread is faster
     if (o.q.rows * o.q.cols * longest < worth)
@@ -174,8 +193,9 @@ void run_attention(const Exec& exec, const OpArgs& a, std::span<std::byte> scrat
 
 size_t attention_scratch(const Exec& exec, const OpArgs& a) {
     const AttentionOperands o = operands(a);
+    const AttentionKernels& kernels = exec.kernels->attention;
     const size_t workers =
-        exec.kernels->attention.scratch_bytes(o.p) * static_cast<size_t>(exec.pool->size());
+        kernels.scratch_bytes(o.p, kernels.tile_tokens(o.p)) * static_cast<size_t>(exec.pool->size());
     return workers + (exec.pool->size() > 1 ? record_bytes(o, std::min(split_batch, o.q.rows)) : 0);
 }
 

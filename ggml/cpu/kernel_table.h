@@ -233,8 +233,8 @@ struct MatmulKernels {
 
 struct AttentionKernels {
     bool bf16_products;  // what is multiplied is rounded to bf16, unless a cache is f32
-    size_t (*scratch_bytes)(const AttentionParams&);
-    int64_t (*tile_tokens)(const AttentionParams&);
+    size_t (*scratch_bytes)(const AttentionParams&, int64_t tile_tokens);
+    int64_t (*tile_tokens)(const AttentionParams&);  // of a tile, at most
     void (*block)(const AttentionBlock&);
     // Joins the partial records of one token and kv head, in the order of the splits.
     void (*merge)(const AttentionBlock&);

@@ -135,11 +135,13 @@ inline void attend(const AttentionBlock& b) {
     }
 }
 
+template <class P>
 inline int64_t tile_tokens(const AttentionParams& p) {
-    const int64_t group = p.n_heads / p.n_kv_heads;
-    return group >= tile_queries ? 1 : tile_queries / group;
+    const int64_t group = p.n_heads / p.n_kv_heads, rows = AttentionTile<P>::most_rows(p);
+    return group >= rows ? 1 : rows / group;
 }
-inline int64_t scratch_rows(const AttentionParams& p) {
-    const int64_t tile = tile_tokens(p) * (p.n_heads / p.n_kv_heads);
-    return tile > p.n_heads ? tile : p.n_heads;
+template <class P>
+inline size_t tile_scratch(const AttentionParams& p, int64_t tokens) {
+    const int64_t tile = tokens * (p.n_heads / p.n_kv_heads), rows = tile > p.n_heads ? tile : p.n_heads;
+    return static_cast<size_t>(padded(AttentionTile<P>::floats(p, rows))) * sizeof(float);
 }

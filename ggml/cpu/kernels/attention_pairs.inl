@@ -10,11 +10,9 @@ inline void paired_attention(const AttentionBlock& b) {
 }
 
 template <class P>
-inline size_t paired_attention_scratch(const AttentionParams& p) {
-    const int64_t pairs = AttentionTile<P>::floats(p, scratch_rows(p));
-    const size_t bytes = static_cast<size_t>(padded(pairs)) * sizeof(float),
-                 reals = borrowed::attention.scratch_bytes(p);
-    return bytes > reals ? bytes : reals;
+inline size_t paired_attention_scratch(const AttentionParams& p, int64_t tokens) {
+    const size_t pairs = tile_scratch<P>(p, tokens), reals = borrowed::attention.scratch_bytes(p, tokens);
+    return pairs > reals ? pairs : reals;
 }
 
 inline void borrowed_merge(const AttentionBlock& b) { borrowed::attention.merge(b); }
@@ -22,6 +20,6 @@ inline void borrowed_merge(const AttentionBlock& b) { borrowed::attention.merge(
 template <class P>
 constexpr AttentionKernels paired_attention_kernels{.bf16_products = true,
                                                     .scratch_bytes = paired_attention_scratch<P>,
-                                                    .tile_tokens = tile_tokens,
+                                                    .tile_tokens = tile_tokens<P>,
                                                     .block = paired_attention<P>,
                                                     .merge = borrowed_merge};

@@ -25,13 +25,9 @@ inline void attention_merge_block(const AttentionBlock& b) {
     }
 }
 
-inline size_t attention_scratch(const AttentionParams& p) {
-    return static_cast<size_t>(padded(AttentionTile<Reals>::floats(p, scratch_rows(p)))) * sizeof(float);
-}
-
 extern const AttentionKernels attention_kernels;
 constinit const AttentionKernels attention_kernels{.bf16_products = false,
-                                                   .scratch_bytes = attention_scratch,
-                                                   .tile_tokens = tile_tokens,
+                                                   .scratch_bytes = tile_scratch<Reals>,
+                                                   .tile_tokens = tile_tokens<Reals>,
                                                    .block = attention_block,
                                                    .merge = attention_merge_block};

@@ -5,7 +5,6 @@
 constexpr int64_t chunk_keys = 32;  // keys read at once: at most this many, within one page
 constexpr int64_t step_keys = 128;  // keys whose softmax is taken at once: so many positions of a split
 constexpr int64_t step_stride = step_keys + chunk_keys;  // the last chunk of a step is multiplied whole
-constexpr int64_t tile_queries = 64;
 
 constexpr float infinity = __builtin_inff();
 inline int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
@@ -21,6 +20,13 @@ struct AttentionTile {
     float *decoded, *scores, *o, *total_o;
     float *m, *l, *total_m, *total_l;
 
+    // Rows at most. What is converted serves a whole tile, and where pairs are multiplied converting is what
+    // costs, so theirs are as tall as the second-level cache keeps.
+    static int64_t most_rows(const AttentionParams& p) {
+        constexpr int64_t least = 64, most = P::size > 1 ? 256 : least, kept = int64_t{512} << 10;
+        const int64_t row = (units_of(p) + step_stride + padded(p.v_head_dim)) * 4, fit = kept / row;
+        return fit < least ? least : fit < most ? fit : most;
+    }
     static int64_t units_of(const AttentionParams& p) {
         return (p.head_dim + P::size * P::depth - 1) / (P::size * P::depth) * P::depth;
     }
