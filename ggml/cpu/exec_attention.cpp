@@ -95,14 +95,17 @@ int64_t tiles_of(const AttentionOperands& o, int64_t tokens) {
     return tiles;
 }
 
+// So many tasks for every thread, if there are several.
+int64_t tasks_wanted(const Exec& exec, int64_t each) {
+    return exec.pool->size() == 1 ? 1 : each * exec.pool->size();
+}
+
 // Tokens of a tile, `most` at most: tall tiles convert keys and values less often, but every thread wants
-// some of them, as far as their rows are worth a task.
+// some of them.
 int64_t tile_height(const Exec& exec, const AttentionOperands& o, int64_t most) {
-    constexpr int64_t worth = 64;
-    const int64_t group = o.p.n_heads / o.p.n_kv_heads, least = std::max<int64_t>(1, worth / group);
-    const int64_t wanted = exec.pool->size() == 1 ? 1 : 8 * exec.pool->size();
+    const int64_t group = o.p.n_heads / o.p.n_kv_heads, least = std::max<int64_t>(1, worth_a_tile / group);
     int64_t tokens = most;
-    while (tokens > least && tiles_of(o, tokens) * o.p.n_kv_heads < wanted)
+    while (tokens > least && tiles_of(o, tokens) * o.p.n_kv_heads < tasks_wanted(exec, 8))
         tokens = std::max(tokens / 2, least);
     return tokens;
 }
@@ -113,8 +116,7 @@ int64_t tile_height(const Exec& exec, const AttentionOperands& o, int64_t most) 
 int64_t heads_per_task(const Exec& exec, const AttentionOperands& o, int64_t tile_tokens, int64_t rows,
                        int64_t tasks_per_head) {
     const int64_t heads = o.p.n_kv_heads, room = rows <= 1 ? heads : tile_tokens / rows;
-    const int64_t wanted = exec.pool->size() == 1 ? 1 : 4 * exec.pool->size();
-    const int64_t parts = std::clamp<int64_t>(ceil_div(wanted, tasks_per_head), 1, heads);
+    const int64_t parts = std::clamp<int64_t>(ceil_div(tasks_wanted(exec, 4), tasks_per_head), 1, heads);
     return std::clamp<int64_t>(room, 1, ceil_div(heads, parts));
 }
 

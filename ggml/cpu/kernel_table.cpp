@@ -66,12 +66,7 @@ Streaming streaming(const KernelTable& kernels, const Features& machine) {
     Streaming s;
     if (kernels.pack.lanes == 8) s.code_rows = 1;  // AVX2 and AVX-VNNI: no processor looks as far
     if (kernels.pack.lanes == 16)                  // a Zen 4, which looks as far for one row and no more
-        s = {.code_rows = 3,
-             .factor_rows = 2,
-             .real_rows = 3,
-             .one_real_group = true,
-             .bytes = 16384,
-             .by_levels = true};
+        s = {.factor_rows = 2, .real_rows = 3, .one_real_group = true, .bytes = 16384, .by_levels = true};
     if (machine.amd_zen5) s = {.code_rows = 1, .real_rows = 1, .one_real_group = true, .bytes = 6144};
     if (machine.intel) s = {.code_rows = 1, .real_rows = 1, .code_streams = 4, .by_levels = true};
     return s;

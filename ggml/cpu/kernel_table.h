@@ -231,6 +231,9 @@ struct MatmulKernels {
     Operand gated_operand = Operand::int8;  // what that multiplies, and writes
 };
 
+// Rows of queries that are worth a tile of attention of their own, and a task.
+inline constexpr int64_t worth_a_tile = 64;
+
 struct AttentionKernels {
     bool bf16_products;  // what is multiplied is rounded to bf16, unless a cache is f32
     size_t (*scratch_bytes)(const AttentionParams&, int64_t tile_tokens);

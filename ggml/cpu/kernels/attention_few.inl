@@ -20,8 +20,7 @@ inline void few_at_a_time(const AttentionTile<P>& t, int64_t first, int64_t n, F
 // The pieces of a step, a chunk of a head each, in the order in which few rows read them: chunk by chunk, and
 // of each all heads of the block. Memory is asked for where what is read `cache_ahead` later lies: behind a
 // head's 4 KiB or so there may be another thread's head, behind a page that of another sequence, and the
-// processor does not foresee more. It goes into the second-level cache: the first one waits for few lines at
-// a time.
+// processor does not foresee more.
 constexpr int64_t cache_ahead = 8192;
 class Pieces {
   public:
@@ -128,8 +127,8 @@ inline void add_values(const std::byte* values, int64_t stride, int64_t n, int64
     for (int64_t j = 0; j < n; j += P::size, values += P::size * stride, ++weights) {
 #pragma GCC unroll 2
         for (int s = 0; s < P::size; ++s)
-            prefetch_lines<V * lanes * Row::bytes / Row::block, 2>(values + s * stride +
-                                                                   i / Row::block * Row::bytes + ahead);
+            prefetch_lines<V * lanes * Row::bytes / Row::block, second_level>(
+                values + s * stride + i / Row::block * Row::bytes + ahead);
         const auto weight = [&](int r) __attribute__((always_inline)) {
             return P::broadcast(weights + r * step_stride);
         };

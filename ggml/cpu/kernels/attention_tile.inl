@@ -23,7 +23,7 @@ struct AttentionTile {
     // Rows at most. What is converted serves a whole tile, and where pairs are multiplied converting is what
     // costs, so theirs are as tall as the second-level cache keeps.
     static int64_t most_rows(const AttentionParams& p) {
-        constexpr int64_t least = 64, most = P::size > 1 ? 256 : least, kept = int64_t{512} << 10;
+        constexpr int64_t least = worth_a_tile, most = P::size > 1 ? 256 : least, kept = int64_t{512} << 10;
         const int64_t row = (units_of(p) + step_stride + padded(p.v_head_dim)) * 4, fit = kept / row;
         return fit < least ? least : fit < most ? fit : most;
     }
@@ -135,11 +135,10 @@ struct ChunkRange {
     bool operator==(const ChunkRange&) const = default;
 };
 
-// Asks for the memory of n rows of a cache ahead of their use, in the second level: the first one waits for
-// few lines at a time.
+// Asks for the memory of n rows of a cache ahead of their use.
 inline void ask_for(const Tensor& cache, int64_t row, int64_t n) {
     const auto* p = cache.row<std::byte>(row);
-    for (int64_t i = 0; i < n * cache.stride; i += 64) prefetch_lines<1, 2>(p + i);
+    for (int64_t i = 0; i < n * cache.stride; i += 64) prefetch_lines<1, second_level>(p + i);
 }
 
 // Values [0, n) of a chunk -> values[number][v_cols], zeros behind v_head_dim and behind an odd number's

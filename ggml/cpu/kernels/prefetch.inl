@@ -1,12 +1,15 @@
 // Memory that is asked for before it is read.
 // Inlined by force: GCC 12 takes a function that does nothing else for one without effect.
 
-// The lines of [p, p + bytes), which may lie outside every object, into the first cache or (locality 2) the
-// second one.
-template <int64_t bytes, int locality = 3>
+// Levels of the cache, as the compiler counts them. The first one waits for few lines at a time: what is not
+// needed soon is for the second one.
+constexpr int first_level = 3, second_level = 2;
+
+// The lines of [p, p + bytes), which may lie outside every object, into a level of the cache.
+template <int64_t bytes, int level = first_level>
 [[gnu::always_inline]] inline void prefetch_lines(const std::byte* p) {
 #pragma GCC unroll 16
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, locality);
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, level);
 }
 
 // The lines of [p, p + bytes), `far` ahead; by levels `near` as well, see Streaming.
@@ -15,7 +18,7 @@ template <int64_t bytes>
     if (!by_levels) return prefetch_lines<bytes>(p + far);
 #pragma GCC unroll 8
     for (int64_t i = 0; i < bytes; i += 64) {
-        __builtin_prefetch(p + i + far, 0, 2);
+        __builtin_prefetch(p + i + far, 0, second_level);
         __builtin_prefetch(p + i + near);
     }
 }

@@ -104,7 +104,8 @@ template <class P, class Row, int V, bool asks, class Fn>
         const auto ask = [&](int part, auto bytes_of) __attribute__((always_inline)) {
             if (!asks || part > 0) return;
             for (int v = 0; v < V; v += column_vecs)
-                for (int s = 0; s < P::size; ++s) prefetch_lines<column_bytes, 2>(bytes_of(v, s) + ahead);
+                for (int s = 0; s < P::size; ++s)
+                    prefetch_lines<column_bytes, second_level>(bytes_of(v, s) + ahead);
         };
         typename P::Vector x[V];
         if constexpr (Row::block == 1) {

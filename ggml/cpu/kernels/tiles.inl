@@ -171,7 +171,7 @@ struct WholeTiles {
         product<2, i>(more);
         product<3, i>(more);
         work.template steps<8 / n * i, 8 / n*(i + 1)>(share);
-        if (ask) prefetch_lines<share_bytes / n, 2>(ask + i * (share_bytes / n));
+        if (ask) prefetch_lines<share_bytes / n, second_level>(ask + i * (share_bytes / n));
         if constexpr (i + 1 < n) steps<i + 1>(more, work, share);
     }
 };
